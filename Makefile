@@ -1,0 +1,44 @@
+# Each target works alone on a fresh clone: it makes the virtual environment it needs, then runs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SEEDS  ?= 0
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test test-slow test-gpu lint types clean
+
+help:            ## what the targets do
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ocssl needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+# The constraints pin every version, torch above all: an open requirement would fetch gigabytes of CUDA packages.
+$(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
+	@echo "Installing ocssl[$*] into $(VENV) (a minute or two, once)"
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-plot  ## train three strategies on a drawn stream, with a table and a plot
+	@$(BIN)/ocssl demo $(foreach seed,$(SEEDS),--seed $(seed))
+
+test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
+	@$(MAKE) --no-print-directory lint types
+	@$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.installed-dev ## the tests that take minutes
+	@$(BIN)/python -m pytest -m 'slow and not gpu'
+
+test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
+	@$(PYTHON) -m pytest -m gpu
+
+lint: $(VENV)/.installed-dev   ## ruff: style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev  ## mypy, strict, on src/
+	@$(BIN)/mypy
+
+clean:           ## remove the environment and everything generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo

@@ -1,0 +1,5 @@
+"""``python -m ocssl`` is the ``ocssl`` command."""
+
+from ocssl.cli import main
+
+main()

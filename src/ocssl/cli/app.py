@@ -1,0 +1,19 @@
+"""The command tree. One module per group of commands; each is attached here and nowhere else."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(
+    name="ocssl",
+    help="Online continual self-supervised learning: encoders from unlabelled, drifting image streams.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Learn an encoder from an unlabelled image stream in one pass."""

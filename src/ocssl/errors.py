@@ -1,0 +1,48 @@
+"""The exceptions a user of ocssl can meet.
+
+Each also derives from the built-in that fits it, so that code which catches ``ValueError`` or ``OSError`` keeps
+working. The command line prints any :class:`OcsslError` as one line and leaves with exit code 2.
+
+>>> from ocssl.errors import ConfigError
+>>> issubclass(ConfigError, ValueError)
+True
+"""
+
+from __future__ import annotations
+
+
+class OcsslError(Exception):
+    """Base of every error that ocssl raises on purpose."""
+
+
+class ConfigError(OcsslError, ValueError):
+    """A setting that cannot be: an unknown name, a value out of range, two settings that exclude each other."""
+
+
+class InputError(OcsslError, ValueError):
+    """Images, features or labels of the wrong kind: shape, dtype, value range, NaN, an empty batch."""
+
+
+class DataError(OcsslError, OSError):
+    """A data set or an image file that is missing, broken, or not what it claims to be."""
+
+
+class CheckpointError(OcsslError, OSError):
+    """A saved state that is truncated, foreign, unreadable, or could not be written."""
+
+
+class MissingExtraError(OcsslError, ImportError):
+    """An optional dependency is needed and not installed; the message says which extra brings it."""
+
+
+class DivergedError(OcsslError, ArithmeticError):
+    """Training produced NaN or infinity."""
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
+    """The error for an absent optional dependency, with the command that mends it.
+
+    >>> str(missing_extra("timm", "timm", "timm backbones"))
+    "timm backbones need the package 'timm': pip install 'ocssl[timm]'"
+    """
+    return MissingExtraError(f"{purpose} need the package '{package}': pip install 'ocssl[{extra}]'")
