@@ -1,0 +1,61 @@
+"""Cumulative Backward Passes (CBP): views × batch, summed over steps.
+
+>>> plan(samples=45_000, stream_batch=10, batch=138, passes=3)
+Plan(cbp=3726000, steps=13500, iid_epochs=42)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ocssl.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stream will cost: ``cbp`` in total, in ``steps`` steps; ``iid_epochs`` is the i.i.d. run of equal cost."""
+
+    cbp: int
+    steps: int
+    iid_epochs: int
+
+
+def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 2) -> Plan:
+    """The paper's arithmetic for a stream of ``samples`` images.
+
+    Args:
+        samples: images in the stream (N).
+        stream_batch: images per stream minibatch (b_s); an incomplete last one is not counted.
+        batch: images one step trains on (b).
+        passes: training steps per stream minibatch (n_p).
+        views: augmented views of each image (n_v).
+
+    >>> plan(samples=45_000, stream_batch=10, batch=30, passes=1).cbp
+    270000
+    """
+    for name, value in locals().copy().items():
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1, not {value}")
+    steps = passes * (samples // stream_batch)
+    return Plan(cbp=views * steps * batch, steps=steps, iid_epochs=math.ceil(passes * batch / stream_batch))
+
+
+@dataclass
+class Budget:
+    """Counts what a learner really spends.
+
+    >>> budget = Budget(views=2)
+    >>> budget.charge(samples=10)
+    >>> budget.spent, budget.steps
+    (20, 1)
+    """
+
+    views: int
+    spent: int = 0
+    steps: int = 0
+
+    def charge(self, samples: int) -> None:
+        """Count one training step on ``samples`` images."""
+        self.spent += self.views * samples
+        self.steps += 1

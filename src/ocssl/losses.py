@@ -1,0 +1,113 @@
+"""Pure functions from features to a scalar loss. No state, no modules.
+
+Features are float tensors whose last axis is the feature; the axis before it is the batch.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
+    """−cos(predicted, target), averaged over everything but the feature axis. The target receives no gradient.
+
+    Args:
+        predicted: ``(..., d)``.
+        target: ``(..., d)``, broadcast against ``predicted``.
+
+    >>> a = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    >>> negative_cosine(a, a).item()
+    -1.0
+    """
+    return -F.cosine_similarity(predicted.float(), target.detach().float(), dim=-1).mean()
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
+    """Normalised-temperature cross-entropy over both views: 2b anchors, each with 2b − 2 negatives.
+
+    Args:
+        first, second: ``(b, d)``, two views of the same b samples in the same order.
+        temperature: divides the cosine similarities.
+
+    >>> z = torch.eye(2)
+    >>> round(nt_xent(z, z, temperature=1.0).item(), 4)   # log(e + 2) − 1
+    0.5514
+    """
+    rows = F.normalize(torch.cat([first, second]).float(), dim=-1)
+    logits = rows @ rows.T / temperature
+    logits = logits.masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), float("-inf"))
+    partner = torch.arange(len(rows), device=rows.device).roll(len(first))
+    return F.cross_entropy(logits, partner)
+
+
+def supervised_contrastive(
+    features: Tensor, positives: Tensor, anchors: Tensor, temperature: float = 0.1, base: float = 0.07
+) -> Tensor:
+    """Contrastive loss with several positives per anchor, given by a mask.
+
+    For each anchor row, the mean over its positives of −log softmax of the similarities to all other rows, times
+    ``temperature / base``; averaged over the anchors. An anchor without positives contributes nothing.
+
+    Args:
+        features: ``(n, d)``, L2-normalised.
+        positives: ``(n, n)`` bool; the diagonal is ignored.
+        anchors: ``(n,)`` bool, which rows count as anchors.
+
+    >>> f = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), dim=-1)
+    >>> pairs = torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0]]).bool()
+    >>> round(supervised_contrastive(f, pairs, torch.tensor([True, True, False]), 1.0, 1.0).item(), 4)
+    0.3133
+    """
+    features = features.float()
+    other = ~torch.eye(len(features), dtype=torch.bool, device=features.device)
+    logits = features @ features.T / temperature
+    log_probability = logits - logits.masked_fill(~other, float("-inf")).logsumexp(dim=1, keepdim=True)
+    weights = (positives & other).float()
+    per_anchor = -(weights * log_probability).sum(1) / weights.sum(1).clamp(min=1)
+    counted = (anchors & (weights.sum(1) > 0)).float()
+    return temperature / base * (per_anchor * counted).sum() / counted.sum().clamp(min=1)
+
+
+def relation_distillation(
+    current: Tensor, past: Tensor, temperature: float = 0.1, past_temperature: float = 0.01
+) -> Tensor:
+    """Cross-entropy between the past and the current model's softmaxed similarities of each sample to the others.
+
+    Args:
+        current: ``(n, d)``, L2-normalised features of the model in training.
+        past: ``(n, d)``, L2-normalised features of the past model; receives no gradient.
+
+    >>> f = F.normalize(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), dim=-1)
+    >>> bool(relation_distillation(f, f, 0.1, 0.1) < relation_distillation(f.flip(0).roll(1, 0), f, 0.1, 0.1))
+    True
+    """
+    n = len(current)
+    other = ~torch.eye(n, dtype=torch.bool, device=current.device)
+
+    def relations(rows: Tensor, scale: float) -> Tensor:
+        return (rows @ rows.T / scale).masked_fill(~other, float("-inf"))
+
+    target = relations(past.detach().float(), past_temperature).softmax(dim=1)
+    log_student = relations(current.float(), temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
+    return -(target * log_student).sum(dim=1).mean()
+
+
+def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Tensor:
+    """Osiris' cross loss, one direction: each sample's two views attract, the other set's samples repel.
+
+    Args:
+        here: ``(2, n, d)``, both views of the anchors.
+        there: ``(2, m, d)``, both views of the other set: the negatives.
+
+    >>> here = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
+    >>> there = torch.tensor([[[0.0, 1.0]], [[0.0, 1.0]]])
+    >>> round(cross_contrast(here, there, 1.0).item(), 4)   # log(e + 2) − 1
+    0.5514
+    """
+    here, there = F.normalize(here.float(), dim=-1), F.normalize(there.float(), dim=-1)
+    negatives = here.flatten(0, 1) @ there.flatten(0, 1).T / temperature
+    positive = (here[0] * here[1]).sum(-1).repeat(2) / temperature
+    logits = torch.cat([positive[:, None], negatives], dim=1)
+    return (logits.logsumexp(dim=1) - positive).mean()

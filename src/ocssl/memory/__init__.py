@@ -1,0 +1,14 @@
+"""The replay memory: one preallocated store, and policies that decide which slot each newcomer takes.
+
+>>> names()
+['fifo', 'reservoir', 'minred']
+"""
+
+# The order of registration is the order users see.
+# isort: off
+from ocssl.memory.base import Column, Memory, get, names, register
+from ocssl.memory.fifo import Fifo
+from ocssl.memory.reservoir import Reservoir
+from ocssl.memory.minred import MinRed
+
+__all__ = ["Column", "Fifo", "Memory", "MinRed", "Reservoir", "get", "names", "register"]

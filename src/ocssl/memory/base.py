@@ -1,0 +1,180 @@
+"""Storage shared by all memories.
+
+Everything is a preallocated tensor on one device and every operation has a fixed shape and never asks the device for a
+value, so that a training step that samples and writes here can be captured as a graph.
+
+Behind the ``capacity`` slots lie a few more, the *porch*: newcomers are written there first, the policy then says which
+slot each of them takes, and who gets none simply stays on the porch and is overwritten by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.registry import Registry
+
+_registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
+register = _registry.register
+names = _registry.names
+get = _registry.get
+
+
+@dataclass(frozen=True)
+class Column:
+    """One tensor kept per sample, e.g. ``Column((2048,))`` for a feature vector."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
+
+
+class Memory:
+    """Keeps images, and whatever else a strategy wants to remember of each.
+
+    A policy is a subclass that implements :meth:`place`. Storage, sampling and bookkeeping are here.
+
+    Args:
+        capacity: how many samples stay.
+        image_shape: ``(3, height, width)``; images are kept as uint8.
+        porch: the largest number of newcomers in one :meth:`add`.
+        columns: further tensors per sample. A column named ``"features"`` may be written with :meth:`blend_features`.
+        device: where everything lives.
+
+    >>> from ocssl.memory import Fifo
+    >>> memory = Fifo(capacity=3, image_shape=(3, 1, 1), porch=2)
+    >>> g = torch.Generator().manual_seed(0)
+    >>> for value in range(2):
+    ...     memory.add(torch.full((2, 3, 1, 1), value, dtype=torch.uint8), {}, g)
+    >>> len(memory), memory.images[:3, 0, 0, 0].tolist()
+    (3, [1, 0, 1])
+    """
+
+    needs_features: ClassVar[bool] = False
+    """Whether the policy reads the ``"features"`` column."""
+
+    def __init__(
+        self,
+        capacity: int,
+        image_shape: tuple[int, ...],
+        *,
+        porch: int,
+        columns: Mapping[str, Column] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if porch > capacity:
+            raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({porch})")
+        columns = dict(columns or {})
+        if self.needs_features and "features" not in columns:
+            raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
+        rows = capacity + porch
+        self.capacity = capacity
+        self.porch = porch
+        self.device = torch.device(device)
+        self.images = torch.zeros(rows, *image_shape, dtype=torch.uint8, device=device)
+        self.columns = {
+            name: torch.zeros(rows, *column.shape, dtype=column.dtype, device=device)
+            for name, column in columns.items()
+        }
+        self.featured = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.born = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.arrived = torch.zeros((), dtype=torch.int64, device=device)
+        self.slots = torch.arange(rows, device=device)
+        self.seen = 0
+
+    # ------------------------------------------------------------------ the policy
+
+    def place(self, n: int, generator: torch.Generator) -> Tensor:
+        """The slot each of the n newcomers on the porch takes, ``(n,)`` int64, all different.
+
+        Newcomer i lies at row ``capacity + i``; giving it that row means that it is not kept. ``self.arrived`` counts
+        the samples before them. Tensor work of fixed shape only.
+        """
+        raise NotImplementedError
+
+    def rewritten(self, rows: Tensor) -> None:
+        """Called after the contents of some rows changed, for policies that keep books on features."""
+
+    # ------------------------------------------------------------------ what strategies use
+
+    def __len__(self) -> int:
+        """How many slots are filled; known to the host without asking the device."""
+        return min(self.seen, self.capacity)
+
+    def add(self, images: Tensor, columns: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        """Offer newcomers to the memory: ``images`` is ``(n, 3, h, w)`` uint8, each column ``(n, …)``."""
+        self.insert(images, columns, generator)
+        self.count(len(images))
+
+    def insert(self, images: Tensor, columns: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        """The device's part of :meth:`add`."""
+        n = len(images)
+        porch = slice(self.capacity, self.capacity + n)
+        self.images[porch] = images
+        for name, kept in self.columns.items():
+            kept[porch] = columns.get(name, 0)
+        self.featured[porch] = "features" in columns
+        self.born[porch] = self.arrived + self.slots[:n]
+        self.rewritten(self.slots[porch])
+        slots = self.place(n, generator)
+        for tensor in self._rows():
+            tensor[slots] = tensor[porch].clone()
+        self.rewritten(slots)
+        self.arrived += n
+
+    def count(self, n: int) -> None:
+        """The host's part of :meth:`add`."""
+        self.seen += n
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """n different filled slots, uniformly: ``(n,)`` int64. At least n must be filled."""
+        keys = torch.rand(self.capacity, generator=generator, device=self.device)
+        keys = torch.where(self.slots[: self.capacity] < self.arrived, keys, 2.0)
+        return keys.topk(n, largest=False, sorted=False).indices
+
+    def blend_features(self, slots: Tensor, features: Tensor, keep: float = 0.5, normalize: bool = False) -> None:
+        """z* ← keep · z* + (1 − keep) · z for the given slots; a slot without a feature takes z as it is.
+
+        Args:
+            slots: ``(n,)``, all different.
+            features: ``(n, d)``.
+            normalize: scale the result to length 1.
+        """
+        stored = self.columns["features"]
+        features = features.to(stored.dtype)
+        blended = torch.where(self.featured[slots, None], torch.lerp(features, stored[slots], keep), features)
+        stored[slots] = torch.nn.functional.normalize(blended, dim=-1) if normalize else blended
+        self.featured[slots] = True
+        self.rewritten(slots)
+
+    # ------------------------------------------------------------------ state
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every tensor that the memory's future depends on. References, not copies."""
+        named = {f"column.{name}": tensor for name, tensor in self.columns.items()}
+        fixed = {"images": self.images, "featured": self.featured, "born": self.born, "arrived": self.arrived}
+        return fixed | named | self._books()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a saved state exactly; :class:`CheckpointError` if it belongs to another memory."""
+        mine = self.state_dict()
+        if missing := mine.keys() ^ state.keys():
+            raise CheckpointError(f"the saved memory does not fit: {sorted(missing)} only on one side")
+        for name, tensor in mine.items():
+            if tensor.shape != state[name].shape:
+                raise CheckpointError(
+                    f"the saved memory does not fit: '{name}' is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
+                )
+            tensor.copy_(state[name])
+        self.seen = int(self.arrived)
+
+    def _books(self) -> dict[str, Tensor]:
+        """Further tensors of a policy that belong to the state."""
+        return {}
+
+    def _rows(self) -> list[Tensor]:
+        return [self.images, self.featured, self.born, *self.columns.values()]

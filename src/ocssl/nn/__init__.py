@@ -1,0 +1,19 @@
+"""Networks: backbones, heads, and the averages and copies of them that serve as targets."""
+
+from ocssl.nn.backbones import build_backbone
+from ocssl.nn.ema import ema_update, frozen_copy
+from ocssl.nn.encoder import Encoder, Features
+from ocssl.nn.heads import mlp, predictor, projector
+from ocssl.nn.resnet import ResNet18
+
+__all__ = [
+    "Encoder",
+    "Features",
+    "ResNet18",
+    "build_backbone",
+    "ema_update",
+    "frozen_copy",
+    "mlp",
+    "predictor",
+    "projector",
+]

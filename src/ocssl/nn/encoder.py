@@ -1,0 +1,63 @@
+"""Backbone and projector as one network, and the features they give for all views of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
+    """Apply a module to every view: ``(views, n, …)`` to ``(views, n, …)``.
+
+    Joint is one pass over all views together, nearly twice as fast on a GPU; otherwise each view passes alone and has
+    batch-norm statistics of its own.
+    """
+    if joint:
+        out: Tensor = module(x.flatten(0, 1))
+        return out.view(*x.shape[:2], *out.shape[1:])
+    return torch.stack([module(view) for view in x])
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the encoder says of a batch. The leading axis is the view, the second the sample.
+
+    Attributes:
+        backbone: ``(views, n, feature_dim)``, what a user of the encoder gets.
+        projected: ``(views, n, output_dim)``, what the objectives see (the paper's z).
+        joint: whether the views went through the network together; heads on top follow suit.
+    """
+
+    backbone: Tensor
+    projected: Tensor
+    joint: bool
+
+    def through(self, head: nn.Module, features: Tensor | None = None) -> Tensor:
+        """A head applied to ``features`` (the projected ones unless given), view by view or jointly as before."""
+        return over_views(head, self.projected if features is None else features, self.joint)
+
+
+class Encoder(nn.Module):
+    """θ of the paper: backbone, then projector.
+
+    >>> from ocssl.nn import ResNet18, projector
+    >>> encoder = Encoder(ResNet18(width=16), projector(128, 32, 64))
+    >>> encoder(torch.zeros(2, 4, 3, 32, 32), joint=True).projected.shape
+    torch.Size([2, 4, 64])
+    """
+
+    def __init__(self, backbone: nn.Module, projector: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projector = projector
+
+    def forward(self, views: Tensor, joint: bool) -> Features:
+        """``(views, n, 3, s, s)`` normalised images to their features."""
+        if joint:
+            backbone = over_views(self.backbone, views, joint)
+            return Features(backbone, over_views(self.projector, backbone, joint), joint)
+        # View after view through the whole network, as two separate calls would do.
+        parts = [(e := self.backbone(view), self.projector(e)) for view in views]
+        return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)

@@ -1,0 +1,48 @@
+"""Small networks on top of a backbone: projector, predictor, aligner."""
+
+from __future__ import annotations
+
+import itertools
+
+from torch import nn
+
+
+def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> nn.Sequential:
+    """Linear layers through the given widths, batch norm and ReLU between them.
+
+    Args:
+        widths: input width, hidden widths, output width.
+        final_norm: end with a batch norm without scale and shift (the last linear layer then has no bias).
+        hidden_norm: batch norm inside; plain linear and ReLU otherwise.
+
+    >>> [type(layer).__name__ for layer in mlp(4, 8, 2)]
+    ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
+    """
+    layers: list[nn.Module] = []
+    for width_in, width in itertools.pairwise(widths[:-1]):
+        layers.append(nn.Linear(width_in, width, bias=not hidden_norm))
+        if hidden_norm:
+            layers.append(nn.BatchNorm1d(width))
+        layers.append(nn.ReLU(inplace=True))
+    layers.append(nn.Linear(widths[-2], widths[-1], bias=not final_norm))
+    if final_norm:
+        layers.append(nn.BatchNorm1d(widths[-1], affine=False))
+    return nn.Sequential(*layers)
+
+
+def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
+    """The three-layer projector of SimSiam and SimCLR: ``feature_dim → hidden → hidden → output``, normed at its end.
+
+    >>> len(projector(512, 512, 2048))
+    8
+    """
+    return mlp(feature_dim, hidden_dim, hidden_dim, output_dim, final_norm=True)
+
+
+def predictor(dim: int, hidden_dim: int) -> nn.Sequential:
+    """A bottleneck that keeps the width, ``dim → hidden → dim``: SimSiam's predictor and every aligner.
+
+    >>> predictor(2048, 512)[-1].out_features
+    2048
+    """
+    return mlp(dim, hidden_dim, dim)

@@ -1,0 +1,76 @@
+"""ResNet-18 without a classifier, for small and for large images.
+
+Parameter names are those of torchvision's ``resnet18``, so weights travel both ways:
+``torchvision_model.load_state_dict(ours.state_dict(), strict=False)`` leaves only its ``fc`` untouched (with the
+standard stem and width 64).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class BasicBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut. The last scale starts at 0, so that a fresh block is the identity."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        nn.init.zeros_(self.bn2.weight)
+        self.downsample: nn.Module | None = None
+        if stride != 1 or channels_in != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(n, channels_in, h, w)`` to ``(n, channels, h / stride, w / stride)``."""
+        shortcut = x if self.downsample is None else self.downsample(x)
+        x = F.relu(self.bn1(self.conv1(x)), inplace=True)
+        x = self.bn2(self.conv2(x))
+        return F.relu(x + shortcut, inplace=True)
+
+
+class ResNet18(nn.Module):
+    """Images to vectors of ``8 × width`` numbers.
+
+    Args:
+        width: channels of the first stage; 64 is the usual network, 16 trains on a laptop.
+        stem: ``"small"`` is one 3×3 convolution that keeps the resolution (for images up to 64 pixels),
+            ``"standard"`` the 7×7 stride-2 convolution and max-pool.
+
+    >>> ResNet18(width=16)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 128])
+    """
+
+    def __init__(self, width: int = 64, stem: Literal["small", "standard"] = "small") -> None:
+        super().__init__()
+        self.feature_dim = 8 * width
+        small = stem == "small"
+        self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, padding=1 if small else 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1 = self._stage(width, width, stride=1)
+        self.layer2 = self._stage(width, 2 * width, stride=2)
+        self.layer3 = self._stage(2 * width, 4 * width, stride=2)
+        self.layer4 = self._stage(4 * width, 8 * width, stride=2)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @staticmethod
+    def _stage(channels_in: int, channels: int, stride: int) -> nn.Sequential:
+        return nn.Sequential(BasicBlock(channels_in, channels, stride), BasicBlock(channels, channels, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """``(n, 3, s, s)`` normalised images to ``(n, feature_dim)``."""
+        x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)

@@ -1,0 +1,42 @@
+"""Strategies: how the past is kept. What is replayed, what is aligned to what.
+
+>>> " ".join(names())
+'finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr'
+"""
+
+# The order of registration is the order users see.
+# isort: off
+from ocssl.strategies.base import Setup, Strategy, get, names, register
+from ocssl.strategies.replay import ExperienceReplay, Finetune, MinimumRedundancy
+from ocssl.strategies.lump import Lump
+from ocssl.strategies.targets import EmaTeacher, Snapshot, StoredFeature, Target
+from ocssl.strategies.alignment import Aligned, CaSSLe, CaSSLeR
+from ocssl.strategies.scale import Scale
+from ocssl.strategies.osiris import OsirisR
+from ocssl.strategies.cla import ClaB, ClaE, ClaR
+from ocssl.strategies.pfr import Pfr
+
+__all__ = [
+    "Aligned",
+    "CaSSLe",
+    "CaSSLeR",
+    "ClaB",
+    "ClaE",
+    "ClaR",
+    "EmaTeacher",
+    "ExperienceReplay",
+    "Finetune",
+    "Lump",
+    "MinimumRedundancy",
+    "OsirisR",
+    "Pfr",
+    "Scale",
+    "Setup",
+    "Snapshot",
+    "StoredFeature",
+    "Strategy",
+    "Target",
+    "get",
+    "names",
+    "register",
+]

@@ -1,0 +1,107 @@
+"""SCALE: an objective of its own, from pseudo-positive pairs, and distillation of pairwise relations."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ocssl.batch import Batch, Outcome
+from ocssl.losses import relation_distillation, supervised_contrastive
+from ocssl.memory import Memory
+from ocssl.methods import Dims
+from ocssl.nn import Encoder, Features, mlp
+from ocssl.nn.ema import copy_weights, frozen_copy
+from ocssl.registry import unknown
+from ocssl.strategies.base import Setup, Strategy, register
+
+
+@torch.no_grad()
+def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: float = 0.1) -> Tensor:
+    """Pairs of samples that look alike enough to count as positives: ``(n, n)`` bool, the diagonal always.
+
+    The likeness of two samples is a symmetric softmax of minus their squared distance over the others, averaged over
+    all pairs of views; a pair passes above mean + threshold · (max − mean).
+
+    Args:
+        features: ``(views, n, d)``, L2-normalised.
+
+    >>> f = F.normalize(torch.tensor([[[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]]]), dim=-1)
+    >>> pseudo_positives(f).int().tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    features = features.float()
+    n = features.shape[1]
+    own = torch.eye(n, dtype=torch.bool, device=features.device)
+    distance = 2 - 2 * torch.einsum("vid,wjd->vwij", features, features)
+    logits = (-distance / temperature).masked_fill(own, float("-inf"))
+    likeness = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1))
+    others = ~own
+    mean = likeness.sum() / (n * (n - 1))
+    return (likeness > mean + threshold * (likeness.amax() - mean)) & others | own
+
+
+@register("scale")
+class Scale(Strategy):
+    """Contrast of pseudo-positive pairs plus cross-entropy to a past model's pairwise relations.
+
+    Args:
+        anchors: whose rows count as anchors: ``"stream"`` (origin), or as many ``"replay"`` rows, which is what the
+            authors' order of rows amounts to.
+        past: when the past model is copied: once per stream ``"minibatch"`` (origin) or before every ``"pass"``.
+        share: weight of the forgetting part, fixed on the first step so that it is this share of the contrast.
+    """
+
+    composition = "stream+replay"
+    default_memory = "reservoir"
+    brings_objective = True
+    variants = {"authors": {"anchors": "replay", "past": "pass"}}
+
+    def __init__(self, setup: Setup, *, anchors: str = "stream", past: str = "minibatch", share: float = 0.15) -> None:
+        super().__init__(setup)
+        for option, value, known in (
+            ("anchors", anchors, ("stream", "replay")),
+            ("past", past, ("minibatch", "pass")),
+        ):
+            if value not in known:
+                raise unknown(option, value, known)
+        self.anchors, self.copies, self.share = anchors, past, share
+        self.past = frozen_copy(setup.encoder)
+        self.weight: Tensor
+        self.register_buffer("weight", torch.tensor(float("nan")))
+
+    @classmethod
+    def projector(cls, dims: Dims) -> nn.Module:
+        """512 → 512 → 128, without batch norm."""
+        return mlp(dims.feature, dims.hidden, min(128, dims.output), hidden_norm=False)
+
+    def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+        """Contrast and forgetting."""
+        current = F.normalize(features.projected.float(), dim=-1)
+        with torch.no_grad():
+            past = F.normalize(self.past(views, features.joint).projected.float(), dim=-1)
+        contrast = self._contrast(current, batch)
+        forget = relation_distillation(current.flatten(0, 1), past.flatten(0, 1))
+        with torch.no_grad():
+            first = self.share * contrast / forget.clamp(min=1e-12)
+            self.weight.copy_(torch.where(self.weight.isnan(), first, self.weight))
+        return {"contrast": contrast, "forgetting": self.weight * forget}
+
+    def _contrast(self, features: Tensor, batch: Batch) -> Tensor:
+        views, n, _ = features.shape
+        first = batch.stream if self.anchors == "replay" and batch.slots is not None else 0
+        row = torch.arange(n, device=features.device)
+        anchors = (row >= first) & (row < first + batch.stream)
+        positives = pseudo_positives(features).repeat(views, views)
+        return supervised_contrastive(features.flatten(0, 1), positives, anchors.repeat(views))
+
+    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+        """The past model of the next pass, where each pass has its own."""
+        super().after_step(outcome, encoder, memory)
+        if self.copies == "pass":
+            copy_weights(self.past, encoder)
+
+    def after_minibatch(self, encoder: Encoder) -> None:
+        """The past model of the next minibatch."""
+        if self.copies == "minibatch":
+            copy_weights(self.past, encoder)
