@@ -1,0 +1,61 @@
+"""What every measure asks of the features and labels it is given, checked in one place."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from ocssl.errors import InputError
+
+Features = Tensor | NDArray[np.floating]
+Labels = Tensor | NDArray[np.integer]
+
+
+def as_features(values: Features, name: str) -> Tensor:
+    """Floating-point features ``(N, D)``, refused when empty, misshapen or not finite.
+
+    >>> as_features(np.zeros((2, 3), dtype=np.float32), "features").shape
+    torch.Size([2, 3])
+    >>> as_features(torch.zeros(3), "features")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.InputError: features must be a matrix of one feature vector per row, not of shape (3,)
+    """
+    features = torch.as_tensor(values).detach()
+    if features.ndim != 2 or 0 in features.shape:
+        raise InputError(f"{name} must be a matrix of one feature vector per row, not of shape {tuple(features.shape)}")
+    if not features.is_floating_point():
+        raise InputError(f"{name} must be floating point, not {features.dtype}; convert them with .float()")
+    if not bool(features.isfinite().all()):
+        row = int((~features.isfinite()).any(1).nonzero()[0])
+        raise InputError(f"{name} hold NaN or infinity, first in row {row}; the encoder has probably diverged")
+    return features
+
+
+def as_labels(values: Labels, count: int, name: str) -> Tensor:
+    """Class indices ``(count,)`` as int64.
+
+    >>> as_labels(np.array([0, 2], dtype=np.int32), 2, "labels")
+    tensor([0, 2])
+    """
+    labels = torch.as_tensor(values)
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InputError(f"{name} must be integer class indices, not {labels.dtype}")
+    if labels.shape != (count,):
+        raise InputError(f"{name} must be {count} indices, one per feature row, not of shape {tuple(labels.shape)}")
+    if count and int(labels.min()) < 0:
+        raise InputError(f"{name} must not be negative; the smallest is {int(labels.min())}")
+    return labels.long()
+
+
+def normalised(features: Tensor) -> Tensor:
+    """Rows of length one, in the precision given; a row of zeros stays zero."""
+    return functional.normalize(features.float(), dim=-1).to(features.dtype)
+
+
+def count_classes(*labels: Tensor) -> int:
+    """One more than the largest label."""
+    return max(int(group.max()) for group in labels) + 1

@@ -1,0 +1,295 @@
+"""Linear probes: how well a linear classifier reads the classes off frozen features.
+
+The protocol is the paper's. Features are L2-normalised; softmax regression is trained by Adam at learning rate 0.05 on
+minibatches of 256. After 5 epochs without a better validation accuracy the learning rate is divided by 3 and the
+weights go back to the best so far, until it falls below 1e-4 or 100 epochs have passed. The test accuracy is that of
+the weights that were best on the validation samples, over all test samples.
+
+Three points the protocol leaves open, and what is done here: weights start at zero, where softmax regression, being
+convex, starts as well as anywhere and needs no random draw; the last, incomplete minibatch of an epoch is used; and
+Adam keeps its moments and its step count when the weights go back, as ``torch.optim.Adam`` does when a model's weights
+are restored under it.
+
+The probes of many encoders see the same samples in the same order, so they are trained side by side as one batched
+problem (:func:`linear_probes`). A dozen kernels then make one step of all of them, and a GPU trains twenty probes in
+little more time than one. :func:`linear_probe` is that with a single encoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ocssl.errors import ConfigError, InputError
+from ocssl.evaluation._inputs import Features, Labels, as_features, as_labels, count_classes, normalised
+from ocssl.evaluation.accuracy import Accuracy, predict
+
+Stack = Sequence[Features] | Tensor
+"""The features of K encoders for the same samples: K matrices (N, D), or one tensor (K, N, D)."""
+
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
+_ROWS_AT_ONCE = 16_384  # when scoring: bounds the logits of all probes to a few hundred megabytes
+
+
+@dataclass(frozen=True)
+class ProbeSchedule:
+    """How a probe is trained; the defaults are the paper's protocol."""
+
+    lr: float = 0.05
+    batch: int = 256
+    patience: int = 5
+    factor: float = 3.0
+    min_lr: float = 1e-4
+    max_epochs: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "batch", "patience", "min_lr", "max_epochs"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"a probe's {name} must be positive, not {getattr(self, name)}")
+        if not self.factor > 1:
+            raise ConfigError(f"a probe's factor divides the learning rate and must exceed 1, not {self.factor}")
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """A trained probe and what it scored.
+
+    Args:
+        test: right answers on the test samples, by class.
+        validation_accuracy: in percent, of the weights that were kept.
+        epochs: how many were trained, the patience of the last learning rate included.
+        weight: ``(D, C)``, acts on L2-normalised features.
+        bias: ``(C,)``.
+    """
+
+    test: Accuracy
+    validation_accuracy: float
+    epochs: int
+    weight: Tensor
+    bias: Tensor
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy in percent, over all samples and classes."""
+        return self.test.percent
+
+    def predict(self, features: Features) -> Tensor:
+        """Class indices ``(N,)`` for features ``(N, D)``."""
+        rows = normalised(as_features(features, "features")).to(self.weight.device)
+        return predict(rows, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """One part of the data for all probes: normalised features (K, N, D) and their labels (N,)."""
+
+    rows: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, features: Stack, labels: Labels, name: str, device: torch.device | None) -> _Split:
+        checked = [as_features(one, f"{name} features") for one in features]
+        if not checked:
+            raise InputError(f"{name} features must hold at least one encoder's features")
+        if len({(one.shape, one.dtype) for one in checked}) > 1:
+            shapes = sorted({f"{tuple(one.shape)} {one.dtype}" for one in checked})
+            raise InputError(f"{name} features of all encoders must be alike, not {', '.join(shapes)}")
+        target = device or checked[0].device
+        # Normalised one encoder at a time into the stack: never two copies of everything.
+        rows = torch.empty((len(checked), *checked[0].shape), dtype=checked[0].dtype, device=target)
+        for slot, one in zip(rows, checked, strict=True):
+            slot.copy_(normalised(one.to(target)))
+        return cls(rows, as_labels(labels, rows.shape[1], f"{name} labels").to(target))
+
+    def predictions(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """(K, N) predicted classes."""
+        return torch.cat([predict(part, weight, bias) for part in self.rows.split(_ROWS_AT_ONCE, dim=1)], dim=1)
+
+
+class _StackedSoftmaxRegression:
+    """K softmax regressions in one tensor, and Adam with a learning rate for each of them.
+
+    ``parameters`` is (K, D + 1, C); its last row is the bias, so that one update serves both.
+    """
+
+    def __init__(self, probes: int, dim: int, classes: int, device: torch.device) -> None:
+        shape = (probes, dim + 1, classes)
+        self.parameters = torch.zeros(shape, device=device)
+        self._gradient = torch.zeros(shape, device=device)
+        self._mean = torch.zeros(shape, device=device)
+        self._square = torch.zeros(shape, device=device)
+        self._steps = 0
+
+    @property
+    def weight(self) -> Tensor:
+        return self.parameters[:, :-1]
+
+    @property
+    def bias(self) -> Tensor:
+        return self.parameters[:, -1:]
+
+    def step(self, rows: Tensor, one_hot: Tensor, lr: Tensor) -> None:
+        """One Adam step on rows (K, B, D) with targets (B, C) at learning rates (K, 1, 1)."""
+        # The gradient of cross-entropy in closed form: autograd would launch twice the kernels.
+        scores = torch.baddbmm(self.bias, rows, self.weight)
+        error = torch.softmax(scores, dim=-1).sub_(one_hot).div_(len(one_hot))
+        torch.bmm(rows.transpose(1, 2), error, out=self._gradient[:, :-1])
+        torch.sum(error, dim=1, keepdim=True, out=self._gradient[:, -1:])
+
+        self._steps += 1
+        self._mean.lerp_(self._gradient, 1 - _BETA1)
+        self._square.mul_(_BETA2).addcmul_(self._gradient, self._gradient, value=1 - _BETA2)
+        root = self._square.sqrt().div_(math.sqrt(1 - _BETA2**self._steps)).add_(_EPSILON)
+        self.parameters.sub_(torch.div(self._mean, root, out=root).mul_(lr / (1 - _BETA1**self._steps)))
+
+
+class _Patience:
+    """Which epoch was best, and the learning rate that follows from it, for each of K probes at once."""
+
+    def __init__(self, schedule: ProbeSchedule, parameters: Tensor) -> None:
+        probes, device = len(parameters), parameters.device
+        self._schedule = schedule
+        self.lr = torch.full((probes, 1, 1), schedule.lr, device=device)
+        self.best = parameters.clone()
+        self.best_correct = torch.full((probes,), -1, dtype=torch.long, device=device)
+        self.epochs = torch.zeros(probes, dtype=torch.long, device=device)
+        self.finished = torch.zeros(probes, dtype=torch.bool, device=device)
+        self._waited = torch.zeros(probes, dtype=torch.long, device=device)
+
+    def after_epoch(self, parameters: Tensor, correct: Tensor) -> None:
+        """Judge an epoch by its (K,) right validation answers; ``parameters`` go back to the best where due."""
+        self.epochs += ~self.finished
+        better = (correct > self.best_correct) & ~self.finished
+        self.best_correct = torch.where(better, correct, self.best_correct)
+        self.best = torch.where(better[:, None, None], parameters, self.best)
+
+        self._waited = torch.where(better, 0, self._waited + 1)
+        out_of_patience = self._waited >= self._schedule.patience
+        self._waited = torch.where(out_of_patience, 0, self._waited)
+        self.lr = torch.where(out_of_patience[:, None, None], self.lr / self._schedule.factor, self.lr)
+        self.finished |= self.lr.flatten() < self._schedule.min_lr
+        self.lr = self.lr * ~self.finished[:, None, None]  # a finished probe waits for the others without moving
+        parameters.copy_(torch.where(out_of_patience[:, None, None], self.best, parameters))
+
+
+def linear_probes(
+    train_features: Stack,
+    train_labels: Labels,
+    val_features: Stack,
+    val_labels: Labels,
+    test_features: Stack,
+    test_labels: Labels,
+    *,
+    seed: int,
+    classes: int | None = None,
+    schedule: ProbeSchedule | None = None,
+    device: torch.device | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[ProbeResult]:
+    """Train one linear probe for each of K encoders, all together, as if one after another.
+
+    Args:
+        train_features: K matrices ``(N, D)``, or one tensor ``(K, N, D)``; any floating dtype, which is also the one
+            they are stored in, while the arithmetic is float32. ``val_features`` and ``test_features`` alike.
+        train_labels: ``(N,)`` class indices, the same samples for every encoder.
+        seed: decides the order of the minibatches, which all probes share.
+        classes: number of classes; by default the largest label plus one.
+        schedule: the training protocol; by default the paper's.
+        device: where to train; by default where the features are.
+        progress: called after each epoch with the epochs done and the most there can be.
+
+    Returns:
+        one :class:`ProbeResult` per encoder, in the order given.
+
+    >>> corners, labels = torch.eye(2).repeat(8, 1), torch.tensor([0, 1]).repeat(8)
+    >>> both = [corners, -corners]
+    >>> results = linear_probes(both, labels, both, labels, both, labels, seed=0)
+    >>> [result.accuracy for result in results]
+    [100.0, 100.0]
+    """
+    schedule = schedule or ProbeSchedule()
+    target = torch.device(device) if device is not None else None
+    train = _Split.of(train_features, train_labels, "train", target)
+    val = _Split.of(val_features, val_labels, "validation", target)
+    test = _Split.of(test_features, test_labels, "test", target)
+    _check_alike(train, val, test)
+    classes = classes or count_classes(train.labels, val.labels, test.labels)
+
+    probes, samples, dim = train.rows.shape
+    model = _StackedSoftmaxRegression(probes, dim, classes, train.rows.device)
+    patience = _Patience(schedule, model.parameters)
+    one_hot = torch.nn.functional.one_hot(train.labels, classes).float()
+    order = torch.Generator().manual_seed(seed)
+    for epoch in range(schedule.max_epochs):
+        # Drawn on the host, so that every device trains on the same order.
+        for index in torch.randperm(samples, generator=order).to(train.rows.device).split(schedule.batch):
+            model.step(train.rows.index_select(1, index).float(), one_hot[index], patience.lr)
+        correct = (val.predictions(model.weight, model.bias) == val.labels).sum(1)
+        patience.after_epoch(model.parameters, correct)
+        if progress is not None:
+            progress(epoch + 1, schedule.max_epochs)
+        if bool(patience.finished.all()):
+            break
+
+    weight, bias = patience.best[:, :-1], patience.best[:, -1:]
+    predictions = test.predictions(weight, bias)
+    return [
+        ProbeResult(
+            test=Accuracy.of(predictions[k], test.labels, classes),
+            validation_accuracy=100 * int(patience.best_correct[k]) / len(val.labels),
+            epochs=int(patience.epochs[k]),
+            weight=weight[k].clone(),
+            bias=bias[k, 0].clone(),
+        )
+        for k in range(probes)
+    ]
+
+
+def linear_probe(
+    train_features: Features,
+    train_labels: Labels,
+    val_features: Features,
+    val_labels: Labels,
+    test_features: Features,
+    test_labels: Labels,
+    *,
+    seed: int,
+    classes: int | None = None,
+    schedule: ProbeSchedule | None = None,
+    device: torch.device | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ProbeResult:
+    """Train a linear probe on one encoder's frozen features ``(N, D)``; arguments as in :func:`linear_probes`.
+
+    >>> corners, labels = torch.eye(3).repeat(6, 1), torch.arange(3).repeat(6)
+    >>> result = linear_probe(corners, labels, corners, labels, corners, labels, seed=0)
+    >>> result.accuracy, result.predict(torch.tensor([[0.0, 5.0, 0.0]]))
+    (100.0, tensor([1]))
+    """
+    return linear_probes(
+        [train_features],
+        train_labels,
+        [val_features],
+        val_labels,
+        [test_features],
+        test_labels,
+        seed=seed,
+        classes=classes,
+        schedule=schedule,
+        device=device,
+        progress=progress,
+    )[0]
+
+
+def _check_alike(train: _Split, val: _Split, test: _Split) -> None:
+    for name, split in (("validation", val), ("test", test)):
+        if split.rows.shape[::2] != train.rows.shape[::2]:
+            (probes, _, dim), (given, _, width) = train.rows.shape, split.rows.shape
+            raise InputError(
+                f"{name} features must come from the training features' {probes} encoder(s) of dimension {dim}, "
+                f"not from {given} of dimension {width}"
+            )
