@@ -1,1 +1,31 @@
-"""Where images come from, and in which order they arrive."""
+"""Where images come from, and in which order they arrive.
+
+>>> from ocssl import data
+>>> source = data.load("shapes", split="test")
+>>> source.images([0, 1, 2]).shape
+torch.Size([3, 3, 32, 32])
+>>> stream = data.streams.class_incremental(source.labels, experiences=6, stream_batch=10)
+>>> stream.experiences
+6
+"""
+
+from __future__ import annotations
+
+from ocssl.data import streams
+from ocssl.data.catalog import names
+from ocssl.data.loading import from_iterable, load
+from ocssl.data.source import About, ResidentSource, Skipped, Source
+from ocssl.data.stream import Minibatch, Stream
+
+__all__ = [
+    "About",
+    "Minibatch",
+    "ResidentSource",
+    "Skipped",
+    "Source",
+    "Stream",
+    "from_iterable",
+    "load",
+    "names",
+    "streams",
+]

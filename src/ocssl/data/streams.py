@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +122,7 @@ def blurred(
     order = np.concatenate(groups)
     half = Fraction(str(overlap)) / 2
     border = 0
-    for number, (before, after) in enumerate(zip(groups, groups[1:], strict=False)):
+    for number, (before, after) in enumerate(pairwise(groups)):
         border += len(before)
         window = slice(border - int(half * len(before)), border + int(half * len(after)))
         mixture = order[window]
@@ -149,7 +150,7 @@ def ordered(
     """
     if (count is None) == (keys is None):
         raise ConfigError("an ordered stream takes either a count or keys")
-    order = np.arange(count, dtype=np.int64) if keys is None else _sorted_by(np.asarray(keys))
+    order = np.arange(count or 0, dtype=np.int64) if keys is None else _sorted_by(np.asarray(keys))
     if not 1 <= experiences <= max(len(order), 1):
         raise ConfigError(f"{len(order)} samples cannot make {experiences} experiences")
     return Stream.from_groups(np.array_split(order, experiences), stream_batch, last)
@@ -177,7 +178,7 @@ def iid(
         raise ConfigError("an i.i.d. stream takes either a count or indices")
     if epochs < 1:
         raise ConfigError(f"an i.i.d. stream needs at least one epoch, not {epochs}")
-    samples = np.arange(count, dtype=np.int64) if indices is None else np.sort(indices.numpy())
+    samples = np.arange(count or 0, dtype=np.int64) if indices is None else np.sort(indices.numpy())
 
     def epoch(number: int) -> Indices:
         drawn: Indices = samples[permutation(len(samples), "iid", data_seed, order_seed, number)]

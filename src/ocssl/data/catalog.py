@@ -1,0 +1,219 @@
+"""The data sets that ocssl knows by name: where they may lie, how to get them, and their normalisation.
+
+>>> "cifar100" in names()
+True
+>>> known_set("cifar-100")
+Traceback (most recent call last):
+...
+ocssl.errors.ConfigError: unknown data set 'cifar-100'; did you mean 'cifar100'? Known: cifar100, cifar10, svhn, \
+imagenet100, imagenet100:authors, tiny-imagenet, cars, shapes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ocssl.data.download import Download
+from ocssl.data.formats.cifar import CIFAR10, CIFAR100, Layout, find_cifar
+from ocssl.data.formats.files import one_split
+from ocssl.data.formats.imagenet import AUTHORS_SEED, find_imagenet100, find_tiny_imagenet
+from ocssl.data.formats.svhn import SvhnOrigin
+from ocssl.data.origin import Origin
+from ocssl.data.places import homes, parquet_files
+from ocssl.data.shapes import CLASSES, draw
+from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD, About, Channels, ResidentSource, Source
+from ocssl.errors import ConfigError
+from ocssl.registry import Registry
+
+Find = Callable[[Path, str], Origin | None]
+
+
+@dataclass(frozen=True)
+class KnownSet:
+    """A data set with a name.
+
+    Attributes:
+        summary: one line on what it holds.
+        advice: what to fetch and where to put it, as a clause that follows "not found".
+        image_size: the customary side length.
+        aliases: what its own folder may be called.
+        find: the split's pictures in a given folder, None when they are not there.
+        downloads: official files by split, put right below the data root.
+        drawn: makes the images instead of finding them, from the split and the side length.
+    """
+
+    name: str
+    summary: str
+    advice: str
+    image_size: int
+    aliases: tuple[str, ...] = ()
+    find: Find = lambda folder, split: None
+    downloads: dict[str, Download] | None = None
+    drawn: Callable[[str, int], Source] | None = None
+    mean: Channels = IMAGENET_MEAN
+    std: Channels = IMAGENET_STD
+
+    @property
+    def about(self) -> About:
+        return About(self.name, mean=self.mean, std=self.std)
+
+    def locate(self, root: Path, split: str) -> Origin | None:
+        """Search the root and the set's own folders below it, in every layout that is known."""
+        own = list(homes(root, self.aliases))
+        return next((origin for origin in self._candidates(root, own, split) if origin), None)
+
+    def _candidates(self, root: Path, own: list[Path], split: str) -> Iterator[Origin | None]:
+        for folder in own:
+            files = parquet_files(folder, split)
+            if files:
+                from ocssl.data.formats.parquet import ParquetOrigin
+
+                yield ParquetOrigin(files)
+            yield self.find(folder, split)
+        # Right below the root only what carries the set's name in its own: official archives and their folders.
+        if self.downloads and root not in own:
+            yield self.find(root, split)
+
+
+data_sets: Registry[KnownSet] = Registry("data set", group="ocssl.data")
+
+
+def names() -> list[str]:
+    """Every data set that :func:`ocssl.data.load` knows by name."""
+    return data_sets.names()
+
+
+def known_set(name: str) -> KnownSet:
+    """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with another seed than theirs."""
+    base, _, seed = name.rpartition(":")
+    if base == "imagenet100:authors" and name not in data_sets:
+        if not seed.isdecimal():
+            raise ConfigError(f"the seed in '{name}' must be a whole number")
+        return replace(data_sets.get(base), name=name, find=_imagenet100(int(seed)))
+    return data_sets.get(name)
+
+
+def _cifar(layout: Layout) -> Find:
+    return lambda folder, split: find_cifar(folder, layout, split)
+
+
+def _svhn(folder: Path, split: str) -> Origin | None:
+    file = folder / f"{split}_32x32.mat"
+    return SvhnOrigin(file) if file.is_file() else None
+
+
+def _imagenet100(authors_seed: int | None) -> Find:
+    return lambda folder, split: find_imagenet100(folder, split, authors_seed)
+
+
+def _draw_shapes(split: str, image_size: int) -> Source:
+    per_class, seed = {"train": (500, 0), "test": (100, 1)}[split]
+    images, labels = draw(per_class * len(CLASSES), size=image_size, seed=seed)
+    return ResidentSource(images, About("shapes", CLASSES, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)), labels)
+
+
+def _add(entry: KnownSet) -> None:
+    data_sets.register(entry.name)(entry)
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
+_STANFORD = "http://ufldl.stanford.edu/housenumbers"
+_CIFAR100_FILE = Download(f"{_TORONTO}/{CIFAR100.archive}", "eb9058c3a382ffc7106e4002c42a8d85")
+_CIFAR10_FILE = Download(f"{_TORONTO}/{CIFAR10.archive}", "c58f30108f718f92721af3b95e74349a")
+_IMAGENET_ADVICE = "get ILSVRC 2012 from image-net.org and put it at imagenet/train/n…/*.JPEG and imagenet/val/n…/*.JPEG below the root"
+_IMAGENET_HOMES = ("imagenet100", "imagenet", "imagenet1k", "ilsvrc", "ilsvrc2012")
+
+_add(
+    KnownSet(
+        "cifar100",
+        "60,000 photographs of 100 classes, 32×32",
+        f"it is downloaded when needed, or put {CIFAR100.archive} or its Hugging Face parquet files into cifar100/",
+        32,
+        aliases=("cifar100", CIFAR100.folder),
+        find=_cifar(CIFAR100),
+        downloads={"train": _CIFAR100_FILE, "test": _CIFAR100_FILE},
+        mean=(0.5071, 0.4865, 0.4409),
+        std=(0.2673, 0.2564, 0.2762),
+    )
+)
+_add(
+    KnownSet(
+        "cifar10",
+        "60,000 photographs of 10 classes, 32×32",
+        f"it is downloaded when needed, or put {CIFAR10.archive} or its Hugging Face parquet files into cifar10/",
+        32,
+        aliases=("cifar10", CIFAR10.folder),
+        find=_cifar(CIFAR10),
+        downloads={"train": _CIFAR10_FILE, "test": _CIFAR10_FILE},
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),
+    )
+)
+_add(
+    KnownSet(
+        "svhn",
+        "99,289 cropped house number digits, 32×32",
+        "it is downloaded when needed, or put train_32x32.mat and test_32x32.mat into svhn/",
+        32,
+        aliases=("svhn", "house-numbers"),
+        find=_svhn,
+        downloads={
+            "train": Download(f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+            "test": Download(f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+        },
+        mean=(0.4377, 0.4438, 0.4728),
+        std=(0.1980, 0.2010, 0.1970),
+    )
+)
+_add(
+    KnownSet(
+        "imagenet100",
+        "the customary 100 classes of ImageNet, 224×224",
+        _IMAGENET_ADVICE,
+        224,
+        aliases=_IMAGENET_HOMES,
+        find=_imagenet100(None),
+    )
+)
+_add(
+    KnownSet(
+        "imagenet100:authors",
+        f"100 classes of ImageNet drawn as the paper's authors do, seed {AUTHORS_SEED}, 224×224",
+        _IMAGENET_ADVICE,
+        224,
+        aliases=_IMAGENET_HOMES[1:],
+        find=_imagenet100(AUTHORS_SEED),
+    )
+)
+_add(
+    KnownSet(
+        "tiny-imagenet",
+        "110,000 photographs of 200 classes, 64×64",
+        "unpack cs231n.stanford.edu/tiny-imagenet-200.zip, so that tiny-imagenet-200/train lies below the root",
+        64,
+        aliases=("tinyimagenet", "tinyimagenet200"),
+        find=find_tiny_imagenet,
+    )
+)
+_add(
+    KnownSet(
+        "cars",
+        "16,185 photographs of 196 makes of cars (Stanford Cars), 224×224",
+        "put its images into class folders, cars/train/NAME/*.jpg and cars/test/NAME/*.jpg below the root, "
+        "or its Hugging Face parquet files into cars/",
+        224,
+        aliases=("cars", "stanfordcars", "cars196", "cardata"),
+        find=one_split,
+    )
+)
+_add(
+    KnownSet(
+        "shapes",
+        "10,800 figures of 18 classes, drawn by code, 32×32",
+        "nothing is needed",
+        32,
+        drawn=_draw_shapes,
+    )
+)

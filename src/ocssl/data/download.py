@@ -1,0 +1,114 @@
+"""Fetching a file over HTTP: resumed after a break, verified before it gets its name."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from ocssl.data.progress import progress_bar
+from ocssl.errors import DataError
+
+BLOCK = 1 << 20
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file on the web and its MD5 checksum, as its publisher gives it."""
+
+    url: str
+    md5: str
+
+    @property
+    def file_name(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+def fetch(
+    download: Download, folder: Path, *, attempts: int = 5, wait_seconds: float = 1.0, show: bool | None = None
+) -> Path:
+    """Fetch a file into ``folder`` unless it is there.
+
+    While it is incomplete the file ends in ``.part``; a later attempt, in this call or in another process, goes on
+    where it ends. A file with the wrong checksum is thrown away and fetched anew.
+
+    Args:
+        attempts: how often to try again after a break or a wrong checksum.
+        wait_seconds: pause before the second attempt, doubled before each further one.
+
+    Returns:
+        The path of the verified file.
+    """
+    target = folder / download.file_name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{target}.lock"):
+            if not target.exists():
+                _fetch(download, target, attempts, wait_seconds, show)
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}") from error
+    return target
+
+
+def _fetch(download: Download, target: Path, attempts: int, wait_seconds: float, show: bool | None) -> None:
+    part = target.with_name(target.name + ".part")
+    problem = ""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(wait_seconds * 2 ** (attempt - 1))
+        try:
+            _append_rest(download.url, part, show)
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            problem = str(error) or type(error).__name__
+            if isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410):
+                break
+            continue
+        if _md5(part) == download.md5:
+            os.replace(part, target)
+            return
+        problem = "its checksum is wrong"
+        part.unlink()
+    raise DataError(
+        f"could not download {download.url} ({problem}); try again later, or fetch it by hand and put it at {target}"
+    )
+
+
+def _append_rest(url: str, part: Path, show: bool | None) -> None:
+    """Ask for what is missing of a partial file and append it; a server that sends the whole file starts it over."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # there is nothing after what we have
+            return
+        raise
+    with response:
+        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        start = have if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        with (
+            open(part, "ab" if resumed else "wb") as file,
+            progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
+        ):
+            while block := response.read(BLOCK):
+                file.write(block)
+                advance(len(block))
+    if total is not None and part.stat().st_size < total:
+        raise ConnectionError("the connection broke")
+
+
+def _md5(file: Path) -> str:
+    with open(file, "rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

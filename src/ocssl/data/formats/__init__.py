@@ -1,0 +1,1 @@
+"""The forms in which pictures are kept on disk, one file each."""

@@ -1,0 +1,126 @@
+"""Image files in folders, with or without class folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.places import split_folder
+from ocssl.data.source import Column
+from ocssl.errors import ConfigError, DataError
+
+SUFFIXES = frozenset(
+    ".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif .tiff .webp".split()  # what Pillow reads everywhere
+)
+
+
+class FilesOrigin(Origin):
+    """A list of image files below one folder.
+
+    Args:
+        folder: what the names are relative to.
+        files: relative names, in order.
+        labels: one class name per file, or None.
+        classes: all class names by label; the sorted labels by default.
+    """
+
+    def __init__(
+        self, folder: Path, files: Sequence[str], labels: Sequence[str] | None = None, classes: Sequence[str] = ()
+    ) -> None:
+        if not files:
+            raise DataError(f"there are no images in {folder}")
+        self.folder = folder.resolve()
+        self.files = files
+        self.labels = labels
+        self._classes = tuple(classes)
+
+    def identity(self) -> str:
+        return "\n".join(
+            ["files", describe_files(self.folder / file for file in self.files), *(self.labels or ()), *self._classes]
+        )
+
+    def class_names(self) -> tuple[str, ...]:
+        return self._classes
+
+    def count(self) -> int:
+        return len(self.files)
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        for position in range(start, len(self.files)):
+            path = self.folder / self.files[position]
+            yield Item(str(path), path, self.labels[position] if self.labels else None)
+
+    def column(self, name: str) -> Column:
+        if name == "name":
+            return np.array(self.files)
+        if name == "mtime":
+            return np.array([(self.folder / file).stat().st_mtime_ns for file in self.files])
+        raise ConfigError(f"image files can be ordered by 'name' or 'mtime', not by '{name}'")
+
+
+def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesOrigin:
+    """All images below a folder; labelled when every one of them lies in a class folder, unlabelled otherwise.
+
+    Args:
+        classes: class names by label, where more are known than this folder shows.
+    """
+    files = image_files(folder)
+    if all(os.sep in file for file in files):
+        labels = [_top(file) for file in files]
+        return FilesOrigin(folder, files, labels, sorted({*labels, *classes}))
+    return FilesOrigin(folder, files)
+
+
+def one_split(folder: Path, split: str) -> FilesOrigin | None:
+    """The images of ``folder/train`` or ``folder/test`` (or ``val``); classes are numbered over both."""
+    places = {name: split_folder(folder, name) for name in ("train", "test")}
+    place = places[split]
+    if place is None:
+        return None
+    found = (entry.name for other in places.values() if other for entry in other.iterdir() if entry.is_dir())
+    return any_folder(place, [name for name in found if not name.startswith(".")])
+
+
+def class_folders(folder: Path, classes: Sequence[str]) -> FilesOrigin:
+    """The images of some class folders only, with labels in the order of ``classes``."""
+    missing = [name for name in classes if not (folder / name).is_dir()]
+    if missing:
+        raise DataError(f"{folder} lacks {len(missing)} of {len(classes)} class folders, {missing[0]} for one")
+    files = [os.path.join(name, file) for name in sorted(classes) for file in image_files(folder / name)]
+    return FilesOrigin(folder, files, [_top(file) for file in files], classes)
+
+
+def image_files(folder: Path) -> list[str]:
+    """Names of all image files below a folder, sorted; hidden files and folders are left out."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}")
+    found: list[str] = []
+    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if _is_cycle(folder, place):
+            folders.clear()
+            continue
+        prefix = os.path.relpath(place, folder)
+        found += (
+            name if prefix == os.curdir else os.path.join(prefix, name)
+            for name in files
+            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+        )
+    return sorted(found)
+
+
+def _is_cycle(top: Path, place: str) -> bool:
+    """Whether a linked folder leads back to one that contains it."""
+    return os.path.islink(place) and str(top.resolve()).startswith(os.path.realpath(place))
+
+
+def _top(file: str) -> str:
+    return file.split(os.sep, 1)[0]
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(f"cannot read the folder {error.filename}: {error.strerror}") from error

@@ -1,0 +1,98 @@
+"""Parquet shards as the Hugging Face Hub writes them: a column of encoded images, perhaps one of labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ocssl.data.decode import BadImage
+from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.source import Column
+from ocssl.errors import ConfigError, DataError
+
+LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
+ROWS_AT_ONCE = 256
+
+
+class ParquetOrigin(Origin):
+    """Parquet files of one split, read in order of their names.
+
+    The image column is the first whose type is binary or Hugging Face's ``{bytes, path}``; the label column the first
+    of ``fine_label``, ``label``, ``labels``, ``cls``, ``class`` that is there. Class names come from the Hub's metadata.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = sorted(file.resolve() for file in files)
+        schema = _open(self.files[0]).schema_arrow
+        image_column = next((field.name for field in schema if _holds_images(field.type)), None)
+        if image_column is None:
+            raise DataError(f"{self.files[0]} has no column of encoded images; it has {', '.join(schema.names)}")
+        self.image_column: str = image_column
+        self.label_column = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+        self._class_names = _class_names(schema, self.label_column)
+
+    def identity(self) -> str:
+        return f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"
+
+    def class_names(self) -> tuple[str, ...]:
+        return self._class_names
+
+    def count(self) -> int:
+        return sum(_open(file).metadata.num_rows for file in self.files)
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        for file in self.files:
+            rows = _open(file).metadata.num_rows
+            if start < rows:
+                yield from self._rows(file, start)
+            start = max(start - rows, 0)
+
+    def column(self, name: str) -> Column:
+        if name not in _open(self.files[0]).schema_arrow.names:
+            raise ConfigError(f"{self.files[0].name} has no column '{name}' to order by")
+        return np.concatenate([pq.read_table(file, columns=[name])[name].to_numpy() for file in self.files])
+
+    def _rows(self, file: Path, start: int) -> Iterator[Item]:
+        columns = [self.image_column, *([self.label_column] if self.label_column else [])]
+        row = 0
+        try:
+            for batch in _open(file).iter_batches(ROWS_AT_ONCE, columns=columns):
+                for values in batch.slice(min(max(start - row, 0), len(batch))).to_pylist():
+                    yield self._item(values, f"{file}:{max(row, start)}")
+                    row = max(row, start) + 1
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{file} cannot be read after row {row}: {error}") from error
+
+    def _item(self, values: dict[str, Any], place: str) -> Item:
+        image = values[self.image_column]
+        content = image.get("bytes") if isinstance(image, dict) else image
+        label = values[self.label_column] if self.label_column else None
+        return Item(place, BadImage("its row holds no image bytes") if content is None else content, label)
+
+
+def _open(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file} is not a readable parquet file: {error}") from error
+
+
+def _holds_images(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index("bytes") >= 0
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _class_names(schema: pa.Schema, label_column: str | None) -> tuple[str, ...]:
+    """The names of a ``ClassLabel`` feature, from the metadata that the Hub's tools store with the schema."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return tuple(features[label_column]["names"])
+    except (KeyError, TypeError, ValueError):
+        return ()

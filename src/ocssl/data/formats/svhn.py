@@ -1,0 +1,40 @@
+"""SVHN's cropped digits: MATLAB files with all images in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.errors import DataError, missing_extra
+
+
+class SvhnOrigin(Origin):
+    """One of ``train_32x32.mat`` and ``test_32x32.mat``: ``X`` uint8 ``(32, 32, 3, N)``, ``y`` with 10 for a zero."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file.resolve()
+
+    def identity(self) -> str:
+        return f"svhn\n{describe_files([self.file])}"
+
+    def class_names(self) -> tuple[str, ...]:
+        return tuple("0123456789")
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        try:
+            from scipy.io import loadmat
+        except ImportError:
+            raise missing_extra("scipy", "svhn", "SVHN's MATLAB files") from None
+        try:
+            content = loadmat(self.file, variable_names=["X", "y"])
+            pixels, labels = content["X"], content["y"].ravel() % 10
+        # A damaged file makes scipy raise anything from a struct error to a KeyError.
+        except Exception as error:
+            raise DataError(f"{self.file} is not a readable SVHN file: {error}") from error
+        if pixels.dtype != np.uint8 or pixels.shape[:3] != (32, 32, 3) or pixels.shape[3:] != labels.shape:
+            raise DataError(f"{self.file} does not hold 32×32 digits with their labels")
+        for position in range(start, len(labels)):
+            yield Item(f"{self.file}:{position}", pixels[..., position], int(labels[position]))

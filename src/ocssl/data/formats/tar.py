@@ -1,0 +1,91 @@
+"""WebDataset shards: tar files in which the members of one sample share a name up to its first dot."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from ocssl.data.decode import BadImage
+from ocssl.data.formats.files import SUFFIXES
+from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.errors import DataError
+
+LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
+MAX_MEMBER_BYTES = 1 << 28
+
+
+class TarOrigin(Origin):
+    """Shards read in order of their names, each from front to end; nothing is ever unpacked.
+
+    ``000042.jpg`` with ``000042.cls`` is one labelled sample. A member that is a link, or whose path leads outside,
+    counts as a bad image.
+    """
+
+    def __init__(self, shards: Sequence[Path]) -> None:
+        self.shards = sorted(shard.resolve() for shard in shards)
+
+    def identity(self) -> str:
+        return f"tar\n{describe_files(self.shards)}"
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        return islice(self._all_items(), start, None)
+
+    def _all_items(self) -> Iterator[Item]:
+        for shard in self.shards:
+            try:
+                with tarfile.open(shard, "r|*") as archive:
+                    yield from _samples(archive, shard)
+            except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+                raise DataError(f"{shard} is not a readable tar file: {error}") from error
+
+
+def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
+    """Pair each image with the label that stands next to it."""
+    key, image, label = "", None, None
+    for member in archive:
+        stem, suffix = _split(member.name)
+        if member.isdir() or not (suffix in SUFFIXES or suffix in LABEL_SUFFIXES):
+            continue
+        if stem != key:
+            if image:
+                yield Item(*image, label)
+            key, image, label = stem, None, None
+        problem = _problem(member)
+        if suffix in SUFFIXES:
+            image = (f"{shard}:{member.name}", problem or _read(archive, member))
+        elif problem is None:
+            label = _label(_read(archive, member))
+    if image:
+        yield Item(*image, label)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Stem and lower-case suffix of a member, the file's name parted at its first dot."""
+    folder, file = os.path.split(name)
+    stem, dot, suffix = file.partition(".")
+    return f"{folder}/{stem}", (dot + suffix).lower()
+
+
+def _problem(member: tarfile.TarInfo) -> BadImage | None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts:
+        return BadImage("its path leads out of the archive")
+    if not member.isreg():
+        return BadImage("it is a link or a device, not a file")
+    if member.size > MAX_MEMBER_BYTES:
+        return BadImage(f"it has {member.size:,} bytes, more than the {MAX_MEMBER_BYTES:,} that are allowed")
+    return None
+
+
+def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = archive.extractfile(member)
+    return content.read() if content else b""
+
+
+def _label(content: bytes) -> int | str:
+    text = content.decode("utf-8", errors="replace").strip()
+    return int(text) if text.lstrip("-").isdecimal() else text

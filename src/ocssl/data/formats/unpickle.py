@@ -1,0 +1,117 @@
+"""Reading pickled arrays without running anything a pickle could contain.
+
+A pickle is a program; loading one from the internet runs it. Here the only names a pickle may use are the three that
+make up a numpy array, and even these stand for inert records, from which arrays are then built under our own control.
+"""
+
+from __future__ import annotations
+
+import pickle
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from ocssl.errors import DataError
+
+
+class _ArrayRecord:
+    """Stands where the pickle has an array; remembers its state."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _DtypeRecord:
+    """Stands where the pickle has a dtype."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _NdarrayName:
+    """Stands for the class ``numpy.ndarray``, which a pickled array names and never calls."""
+
+
+def _new_array(*_: Any) -> _ArrayRecord:
+    return _ArrayRecord()
+
+
+_STAND_INS: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _new_array,
+    ("numpy._core.multiarray", "_reconstruct"): _new_array,
+    ("numpy", "ndarray"): _NdarrayName,
+    ("numpy", "dtype"): _DtypeRecord,
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise DataError(f"it asks for {module}.{name}, which a file of arrays has no business with") from None
+
+    def persistent_load(self, identity: Any) -> Any:
+        raise DataError("it refers to objects outside of itself")
+
+
+def load_arrays(content: bytes, name: str) -> dict[str, Any]:
+    """A pickled dictionary whose values are arrays, numbers, texts and lists of these.
+
+    Args:
+        content: the pickle; text written by Python 2 is read as Latin-1.
+        name: what to call it in errors.
+
+    >>> load_arrays(pickle.dumps({"data": np.arange(3, dtype=np.uint8)}, protocol=2), "batch")
+    {'data': array([0, 1, 2], dtype=uint8)}
+    >>> load_arrays(pickle.dumps({"data": print}), "batch")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.DataError: refused to load batch: it asks for builtins.print, which a file of arrays has no business with
+    """
+    try:
+        loaded = _ArraysOnly(BytesIO(content), encoding="latin1").load()
+        if not isinstance(loaded, dict):
+            raise DataError("it is not a dictionary")
+        return {_text(key): _build(value) for key, value in loaded.items()}
+    except DataError as error:
+        raise DataError(f"refused to load {name}: {error}") from None
+    # A broken pickle raises whatever its broken opcode runs into.
+    except Exception as error:
+        raise DataError(f"refused to load {name}: it is broken ({error})") from error
+
+
+def _build(value: Any) -> Any:
+    if isinstance(value, _ArrayRecord):
+        return _build_array(value)
+    if isinstance(value, list):
+        return [_build(element) for element in value]
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, (str, int, float)):
+        return value
+    raise DataError(f"it holds a {type(value).__name__}")
+
+
+def _build_array(record: _ArrayRecord) -> Any:
+    _, shape, dtype, column_major, buffer = record.state
+    if isinstance(buffer, str):  # Python 2 wrote byte strings as text
+        buffer = buffer.encode("latin1")
+    if not isinstance(dtype, _DtypeRecord) or not isinstance(buffer, bytes):
+        raise DataError("it holds an array of objects")
+    byte_order = dtype.state[1] if dtype.state else "|"
+    kind = np.dtype(_text(dtype.code)).newbyteorder(_text(byte_order))
+    if kind.kind not in "biuf":
+        raise DataError(f"it holds an array of {kind}")
+    return np.frombuffer(buffer, dtype=kind).reshape(shape, order="F" if column_major else "C")
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)

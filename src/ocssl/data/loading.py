@@ -1,0 +1,164 @@
+"""From a name, an address or an iterable to a source."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn, get_args
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from ocssl.data.build import OnBadImage, writing_to
+from ocssl.data.cache import cache_root, cached, open_cache, write_cache
+from ocssl.data.catalog import KnownSet, known_set
+from ocssl.data.decode import BadImage, Picture
+from ocssl.data.download import fetch
+from ocssl.data.formats.files import any_folder, one_split
+from ocssl.data.formats.tar import TarOrigin
+from ocssl.data.origin import Item, Origin
+from ocssl.data.places import SPLIT_NAMES, data_root, parquet_files, split_of
+from ocssl.data.source import About, Source
+from ocssl.errors import DataError
+from ocssl.registry import unknown
+
+SCHEMES = ("folder", "parquet", "tar", "hf")
+
+
+def load(
+    address: str,
+    *,
+    split: str = "train",
+    root: str | Path | None = None,
+    image_size: int | None = None,
+    on_bad_image: OnBadImage = "error",
+    download: bool = True,
+    progress: bool | None = None,
+) -> Source:
+    """Open a set of images.
+
+    Args:
+        address: a name from :func:`ocssl.data.names`, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
+        split: ``"train"`` or ``"test"``; sets whose test labels are secret give their validation images as test.
+        root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``.
+        image_size: side length to crop and resize to. By default that of the known set, or of the first image, in
+            which case all must have it.
+        on_bad_image: ``"error"`` stops at an image that cannot be used and names it; ``"skip"`` leaves it out and
+            lists it in ``source.skipped``.
+        download: whether a known set that is not there may be downloaded.
+        progress: show progress bars; by default when stderr is a terminal.
+
+    >>> load("shapes", split="test")
+    <shapes: 1800 images of 32×32, 18 classes>
+    """
+    if split not in SPLIT_NAMES:
+        raise unknown("split", split, SPLIT_NAMES)
+    if on_bad_image not in get_args(OnBadImage):
+        raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
+    scheme, _, place = address.partition(":")
+    if scheme in SCHEMES:
+        origin, about = open_address(scheme, place, split), About(address)
+    else:
+        known = known_set(address)
+        image_size = image_size or known.image_size
+        if known.drawn:
+            return known.drawn(split, image_size)
+        origin, about = _find_or_fetch(known, data_root(root), split, download, progress), known.about
+    return cached(origin, about, image_size=image_size, on_bad_image=on_bad_image, show=progress)
+
+
+def from_iterable(
+    images: Iterable[object],
+    *,
+    name: str = "iterable",
+    image_size: int | None = None,
+    on_bad_image: OnBadImage = "error",
+    progress: bool | None = None,
+) -> Source:
+    """A source from anything that yields images, read once from front to end.
+
+    The images are kept in RAM when they are few and in a scratch file when they are many. An endless iterable needs no
+    source: give its minibatches to the learner directly.
+
+    Args:
+        images: PIL images, uint8 arrays ``(H, W)`` or ``(H, W, C)``, uint8 tensors ``(C, H, W)``, encoded bytes, paths.
+
+    >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
+    <iterable: 5 images of 8×8>
+    """
+    root = cache_root()
+    with writing_to(root):
+        root.mkdir(parents=True, exist_ok=True)
+        # A mapped file stays readable after its name is gone, so nothing is left behind whatever happens.
+        scratch = tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True)
+    with scratch as folder:
+        write_cache(_IterableOrigin(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
+        return open_cache(Path(folder) / "cache", About(name))
+
+
+def open_address(scheme: str, place: str, split: str) -> Origin:
+    """The pictures at ``folder:PATH``, ``parquet:PATH``, ``tar:PATH`` or ``hf:REPO``."""
+    if not place:
+        raise DataError(f"'{scheme}:' needs a path after the colon")
+    path = Path(place).expanduser()
+    if scheme == "folder":
+        return one_split(path, split) or (any_folder(path) if split == "train" else _no_split(place, split))
+    if scheme == "tar":
+        return TarOrigin(_shards(path, split, (".tar", ".tar.gz", ".tgz")))
+    from ocssl.data.formats.hub import hub_parquet_files
+    from ocssl.data.formats.parquet import ParquetOrigin
+
+    return ParquetOrigin(hub_parquet_files(place, split) if scheme == "hf" else _shards(path, split, (".parquet",)))
+
+
+def _find_or_fetch(known: KnownSet, root: Path, split: str, download: bool, progress: bool | None) -> Origin:
+    origin = known.locate(root, split)
+    if origin is None and download and known.downloads:
+        fetch(known.downloads[split], root, show=progress)
+        origin = known.locate(root, split)
+    if origin is None:
+        raise DataError(f"{known.name} ({split}) was not found below {root}: {known.advice}")
+    return origin
+
+
+def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
+    """A file, the files that match a pattern, or those in a folder; of a folder with splits, those of the split."""
+    if path.is_dir():
+        found = [file for file in sorted(path.rglob("*")) if file.name.endswith(suffixes)]
+        if any(split_of(file) for file in found):
+            found = [file for file in found if split_of(file) == split] or _no_split(str(path), split)
+        elif found and split != "train":
+            _no_split(str(path), split)
+    else:
+        found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+    if not found:
+        raise DataError(f"there is no {suffixes[0]} file at {path}")
+    return found
+
+
+def _no_split(place: str, split: str) -> NoReturn:
+    raise DataError(f"{place} has no {split} split: put it into folders or files called train… and test…")
+
+
+class _IterableOrigin(Origin):
+    def __init__(self, images: Iterable[object], name: str) -> None:
+        self._images = images
+        self._name = name
+
+    def identity(self) -> str:
+        raise NotImplementedError("what an iterable yields is not known before it is read, so it is never cached")
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        for position, image in enumerate(self._images):
+            yield Item(f"{self._name}:{position}", _as_picture(image))
+
+
+def _as_picture(image: object) -> Picture | BadImage:
+    if isinstance(image, Tensor):
+        pixels = image.detach().cpu().numpy()
+        return pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
+    if isinstance(image, (np.ndarray, Image.Image, bytes, Path)):
+        return image
+    return BadImage(f"it is a {type(image).__name__}, not an image")

@@ -1,0 +1,55 @@
+"""Where a data set may lie: the root folder, and the names under which people keep a set below it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder to search: the argument, else ``$OCSSL_DATA``, else ``data``."""
+    return Path(root or os.environ.get("OCSSL_DATA") or "data").expanduser()
+
+
+def homes(root: Path, aliases: Iterable[str]) -> Iterator[Path]:
+    """Folders that are a set's own: the root if it is called after the set, and folders below it that are.
+
+    Case, hyphens and underscores do not count: ``CIFAR-100``, ``cifar_100`` and ``cifar100`` are one name.
+    """
+    wanted = {_plain(alias) for alias in aliases}
+    if _plain(root.resolve().name) in wanted:
+        yield root
+    if root.is_dir():
+        yield from (folder for folder in sorted(root.iterdir()) if folder.is_dir() and _plain(folder.name) in wanted)
+
+
+def split_folder(folder: Path, split: str) -> Path | None:
+    """The subfolder that holds a split, under any of its usual names."""
+    return next((folder / name for name in SPLIT_NAMES[split] if (folder / name).is_dir()), None)
+
+
+def parquet_files(folder: Path, split: str) -> list[Path]:
+    """The parquet shards of a split in a folder, or in one folder below it as the Hub's repositories have it."""
+    for pattern in ("*.parquet", "*/*.parquet"):
+        files = [file for file in sorted(folder.glob(pattern)) if split_of(file) == split]
+        if files:
+            return files
+    return []
+
+
+def split_of(file: Path) -> str | None:
+    """The split that a shard's name tells: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``."""
+    for name in (file.name, file.parent.name):
+        first = re.split(r"[-_.]", name.lower())[0]
+        split = next((split for split, known in SPLIT_NAMES.items() if first in known), None)
+        if split:
+            return split
+    return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
