@@ -130,7 +130,7 @@ def _decode_chunk(
                 raise bad_image_error(item.name, str(problem)) from problem
             skipped.append((position, item.name, str(problem)))
     pixels = pixels[: len(labels)]
-    return Chunk(len(items), len(labels), zlib.crc32(pixels), labels, skipped), pixels
+    return Chunk(len(items), len(labels), zlib.crc32(pixels.data), labels, skipped), pixels
 
 
 def bad_image_error(name: str, reason: str) -> DataError:

@@ -122,7 +122,10 @@ _TORONTO = "https://www.cs.toronto.edu/~kriz"
 _STANFORD = "http://ufldl.stanford.edu/housenumbers"
 _CIFAR100_FILE = Download(f"{_TORONTO}/{CIFAR100.archive}", "eb9058c3a382ffc7106e4002c42a8d85")
 _CIFAR10_FILE = Download(f"{_TORONTO}/{CIFAR10.archive}", "c58f30108f718f92721af3b95e74349a")
-_IMAGENET_ADVICE = "get ILSVRC 2012 from image-net.org and put it at imagenet/train/n…/*.JPEG and imagenet/val/n…/*.JPEG below the root"
+_IMAGENET_ADVICE = (
+    "get ILSVRC 2012 from image-net.org and put it below the root "
+    "as imagenet/train/n…/*.JPEG and imagenet/val/n…/*.JPEG"
+)
 _IMAGENET_HOMES = ("imagenet100", "imagenet", "imagenet1k", "ilsvrc", "ilsvrc2012")
 
 _add(

@@ -1,7 +1,7 @@
 """One picture, in whatever form it comes, to one uint8 array of fixed size.
 
-Everything that can be wrong with a picture ends here as :class:`BadImage`, with a reason a person can act on; the caller
-knows the picture's name and decides whether to skip or to stop.
+Everything that can be wrong with a picture ends here as :class:`BadImage`, with a reason a person can act on; the
+caller knows the picture's name and decides whether to skip or to stop.
 """
 
 from __future__ import annotations

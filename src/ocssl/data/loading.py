@@ -19,7 +19,7 @@ from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarOrigin
 from ocssl.data.origin import Item, Origin
-from ocssl.data.places import SPLIT_NAMES, data_root, parquet_files, split_of
+from ocssl.data.places import SPLIT_NAMES, data_root, split_of
 from ocssl.data.source import About, Source
 from ocssl.errors import DataError
 from ocssl.registry import unknown

@@ -13,9 +13,8 @@ from ocssl.data.places import split_folder
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
 
-SUFFIXES = frozenset(
-    ".bmp .gif .jfif .jpe .jpeg .jpg .pbm .pgm .png .pnm .ppm .tif .tiff .webp".split()  # what Pillow reads everywhere
-)
+SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""What Pillow reads on every platform."""
 
 
 class FilesOrigin(Origin):

@@ -24,7 +24,8 @@ class ParquetOrigin(Origin):
     """Parquet files of one split, read in order of their names.
 
     The image column is the first whose type is binary or Hugging Face's ``{bytes, path}``; the label column the first
-    of ``fine_label``, ``label``, ``labels``, ``cls``, ``class`` that is there. Class names come from the Hub's metadata.
+    of ``fine_label``, ``label``, ``labels``, ``cls``, ``class`` that is there. Class names come from the Hub's
+    metadata.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -85,7 +86,7 @@ def _open(file: Path) -> pq.ParquetFile:
 
 def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        return kind.get_field_index("bytes") >= 0
+        return bool(kind.get_field_index("bytes") >= 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

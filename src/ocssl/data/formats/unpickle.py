@@ -1,12 +1,13 @@
 """Reading pickled arrays without running anything a pickle could contain.
 
-A pickle is a program; loading one from the internet runs it. Here the only names a pickle may use are the three that
-make up a numpy array, and even these stand for inert records, from which arrays are then built under our own control.
+A pickle is a program; loading one from the internet runs it. Here the only names a pickle may use are those that make
+up a numpy array, and even these stand for inert records, from which arrays are then built under our own control.
 """
 
 from __future__ import annotations
 
 import pickle
+import re
 from io import BytesIO
 from typing import Any
 
@@ -43,9 +44,15 @@ def _new_array(*_: Any) -> _ArrayRecord:
     return _ArrayRecord()
 
 
+def _as_bytes(text: str, encoding: str) -> bytes:
+    """Stands for ``_codecs.encode``, through which Python 3 writes bytes in the old protocols."""
+    return text.encode("latin1")
+
+
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _new_array,
     ("numpy._core.multiarray", "_reconstruct"): _new_array,
+    ("_codecs", "encode"): _as_bytes,
     ("numpy", "ndarray"): _NdarrayName,
     ("numpy", "dtype"): _DtypeRecord,
 }
@@ -56,7 +63,7 @@ class _ArraysOnly(pickle.Unpickler):
         try:
             return _STAND_INS[module, name]
         except KeyError:
-            raise DataError(f"it asks for {module}.{name}, which a file of arrays has no business with") from None
+            raise DataError(f"it asks for {module}.{name}, which is not part of an array") from None
 
     def persistent_load(self, identity: Any) -> Any:
         raise DataError("it refers to objects outside of itself")
@@ -74,7 +81,7 @@ def load_arrays(content: bytes, name: str) -> dict[str, Any]:
     >>> load_arrays(pickle.dumps({"data": print}), "batch")
     Traceback (most recent call last):
     ...
-    ocssl.errors.DataError: refused to load batch: it asks for builtins.print, which a file of arrays has no business with
+    ocssl.errors.DataError: refused to load batch: it asks for builtins.print, which is not part of an array
     """
     try:
         loaded = _ArraysOnly(BytesIO(content), encoding="latin1").load()
@@ -106,10 +113,10 @@ def _build_array(record: _ArrayRecord) -> Any:
         buffer = buffer.encode("latin1")
     if not isinstance(dtype, _DtypeRecord) or not isinstance(buffer, bytes):
         raise DataError("it holds an array of objects")
-    byte_order = dtype.state[1] if dtype.state else "|"
-    kind = np.dtype(_text(dtype.code)).newbyteorder(_text(byte_order))
-    if kind.kind not in "biuf":
-        raise DataError(f"it holds an array of {kind}")
+    code, byte_order = _text(dtype.code), _text(dtype.state[1])
+    if not re.fullmatch(r"[biuf][1248]", code) or byte_order not in ("<", ">", "|"):
+        raise DataError(f"it holds an array of {code}")
+    kind = np.dtype(byte_order + code)
     return np.frombuffer(buffer, dtype=kind).reshape(shape, order="F" if column_major else "C")
 
 
