@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ocssl.cli import data
+
 app = typer.Typer(
     name="ocssl",
     help="Online continual self-supervised learning: encoders from unlabelled, drifting image streams.",
@@ -17,3 +19,6 @@ app = typer.Typer(
 @app.callback()
 def _root() -> None:
     """Learn an encoder from an unlabelled image stream in one pass."""
+
+
+app.add_typer(data.app, name="data")

@@ -2,17 +2,19 @@
 
 One folder per set and size, named by a key over the original files' names, sizes and times:
 
-========================  ==================================================================
-``images.u8``             the pixels, uint8 ``(N, 3, S, S)``, nothing else
-``labels.npy``            int64 ``(N,)``; absent without labels
-``index.json``            size, count, classes, checksums, and every image that was left out
-========================  ==================================================================
+=================  ==============================================================================
+``images.u8``      the pixels, uint8 ``(N, 3, S, S)``, nothing else
+``labels.npy``     int64 ``(N,)``; absent without labels
+``index.json``     size, count, classes, checksums, and every image that was left out
+``skipped.txt``    the images that were left out, a name and a reason per line; absent without any
+=================  ==============================================================================
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import mmap
 import os
 import re
@@ -42,7 +44,9 @@ from ocssl.errors import DataError
 VERSION = 1
 RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
-INDEX, LABELS = "index.json", "labels.npy"
+INDEX, LABELS, SKIPPED = "index.json", "labels.npy", "skipped.txt"
+
+log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
@@ -67,9 +71,14 @@ def cached(
     *,
     image_size: int | None = None,
     on_bad_image: OnBadImage = "error",
+    check: bool = False,
     show: bool | None = None,
 ) -> Source:
-    """The source for an origin, decoding it into the cache first unless that was done before."""
+    """The source for an origin, decoding it into the cache first unless that was done before.
+
+    Args:
+        check: read the whole cache and compare its checksums.
+    """
     folder = cache_folder(origin, about.name, image_size)
     if not is_prepared(folder):
         with writing_to(folder):
@@ -81,9 +90,13 @@ def cached(
                 write_cache(origin, folder, image_size, on_bad_image, show)
         finally:
             lock.release()
+    if check:
+        verify(folder)
     source = open_cache(folder, about, origin.column)
-    if source.skipped and on_bad_image == "error":
-        raise bad_image_error(source.skipped[0].name, source.skipped[0].reason)
+    if source.skipped:
+        if on_bad_image == "error":
+            raise bad_image_error(source.skipped[0].name, source.skipped[0].reason)
+        log.warning("%s: %d images were left out; %s names them", about.name, len(source.skipped), folder / SKIPPED)
     return source
 
 
@@ -124,6 +137,10 @@ def write_cache(
     with writing_to(folder):
         if labels is not None:
             np.save(draft / LABELS, labels)
+        if skipped:
+            (draft / SKIPPED).write_text(
+                "".join(f"{name}\t{reason}\n" for _, name, reason in skipped), encoding="utf-8"
+            )
         (draft / INDEX).write_text(json.dumps(vars(content), indent=1), encoding="utf-8")
         (draft / JOURNAL).unlink()
         os.replace(draft, folder)

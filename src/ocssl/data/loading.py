@@ -35,6 +35,7 @@ def load(
     image_size: int | None = None,
     on_bad_image: OnBadImage = "error",
     download: bool = True,
+    verify: bool = False,
     progress: bool | None = None,
 ) -> Source:
     """Open a set of images.
@@ -48,6 +49,7 @@ def load(
         on_bad_image: ``"error"`` stops at an image that cannot be used and names it; ``"skip"`` leaves it out and
             lists it in ``source.skipped``.
         download: whether a known set that is not there may be downloaded.
+        verify: read the decoded images once and compare their checksums.
         progress: show progress bars; by default when stderr is a terminal.
 
     >>> load("shapes", split="test")
@@ -57,16 +59,15 @@ def load(
         raise unknown("split", split, SPLIT_NAMES)
     if on_bad_image not in get_args(OnBadImage):
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
-    scheme, _, place = address.partition(":")
-    if scheme in SCHEMES:
-        origin, about = open_address(scheme, place, split), About(address)
+    if is_address(address):
+        origin, about = open_address(address, split), About(address)
     else:
         known = known_set(address)
         image_size = image_size or known.image_size
         if known.drawn:
             return known.drawn(split, image_size)
         origin, about = _find_or_fetch(known, data_root(root), split, download, progress), known.about
-    return cached(origin, about, image_size=image_size, on_bad_image=on_bad_image, show=progress)
+    return cached(origin, about, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
 
 
 def from_iterable(
@@ -98,8 +99,14 @@ def from_iterable(
         return open_cache(Path(folder) / "cache", About(name))
 
 
-def open_address(scheme: str, place: str, split: str) -> Origin:
+def is_address(address: str) -> bool:
+    """Whether this names a place, ``folder:PATH`` for one, and not a known set."""
+    return address.partition(":")[0] in SCHEMES
+
+
+def open_address(address: str, split: str) -> Origin:
     """The pictures at ``folder:PATH``, ``parquet:PATH``, ``tar:PATH`` or ``hf:REPO``."""
+    scheme, _, place = address.partition(":")
     if not place:
         raise DataError(f"'{scheme}:' needs a path after the colon")
     path = Path(place).expanduser()
@@ -146,6 +153,9 @@ class _IterableOrigin(Origin):
     def __init__(self, images: Iterable[object], name: str) -> None:
         self._images = images
         self._name = name
+
+    def describe(self) -> str:
+        return self._name
 
     def identity(self) -> str:
         raise NotImplementedError("what an iterable yields is not known before it is read, so it is never cached")

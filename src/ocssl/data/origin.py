@@ -26,6 +26,10 @@ class Origin(ABC):
     """An ordered set of pictures in some format. Making one is cheap: pictures are read when they are asked for."""
 
     @abstractmethod
+    def describe(self) -> str:
+        """What is there and where, for a person."""
+
+    @abstractmethod
     def identity(self) -> str:
         """A text that changes when the pictures or their labels do, without reading them; part of the cache's key."""
 

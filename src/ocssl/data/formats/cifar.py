@@ -60,6 +60,9 @@ class CifarOrigin(Origin):
         self.layout = layout
         self.batches = layout.batches[split]
 
+    def describe(self) -> str:
+        return f"{', '.join(self.batches)} in {self.place}"
+
     def identity(self) -> str:
         files = [self.place] if self.place.is_file() else [self.place / name for name in self.batches]
         return f"cifar {self.batches}\n{describe_files(files)}"

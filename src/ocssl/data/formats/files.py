@@ -37,6 +37,9 @@ class FilesOrigin(Origin):
         self.labels = labels
         self._classes = tuple(classes)
 
+    def describe(self) -> str:
+        return f"{len(self.files)} image files in {self.folder}"
+
     def identity(self) -> str:
         return "\n".join(
             ["files", describe_files(self.folder / file for file in self.files), *(self.labels or ()), *self._classes]

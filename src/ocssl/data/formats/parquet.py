@@ -38,6 +38,9 @@ class ParquetOrigin(Origin):
         self.label_column = next((name for name in LABEL_COLUMNS if name in schema.names), None)
         self._class_names = _class_names(schema, self.label_column)
 
+    def describe(self) -> str:
+        return f"{len(self.files)} parquet files in {self.files[0].parent}"
+
     def identity(self) -> str:
         return f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"
 

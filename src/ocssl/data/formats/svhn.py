@@ -17,6 +17,9 @@ class SvhnOrigin(Origin):
     def __init__(self, file: Path) -> None:
         self.file = file.resolve()
 
+    def describe(self) -> str:
+        return str(self.file)
+
     def identity(self) -> str:
         return f"svhn\n{describe_files([self.file])}"
 

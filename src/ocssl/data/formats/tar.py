@@ -28,6 +28,9 @@ class TarOrigin(Origin):
     def __init__(self, shards: Sequence[Path]) -> None:
         self.shards = sorted(shard.resolve() for shard in shards)
 
+    def describe(self) -> str:
+        return f"{len(self.shards)} tar files in {self.shards[0].parent}"
+
     def identity(self) -> str:
         return f"tar\n{describe_files(self.shards)}"
 

@@ -1,0 +1,82 @@
+"""A picture of what the network sees: samples beside their augmented views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from ocssl.augment import Augmentation
+from ocssl.data.shuffle import permutation
+from ocssl.data.source import Source
+
+CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some columns under one heading: float ``(columns, rows, 3, S, S)`` in [0, 1]."""
+
+    heading: str
+    images: Tensor
+
+
+def preview_grid(source: Source, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
+    """Samples, one per row, with views of each in the clean and in the authors' order.
+
+    Both orders use the same draws, so that what differs between them is the order alone.
+    """
+    chosen = torch.from_numpy(permutation(len(source), "preview", seed)[:samples])
+    images = source.images(chosen)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (source.mean, source.std))
+    blocks = [Block("image", images[None] / 255)]
+    orders: tuple[Literal["clean", "authors"], ...] = ("clean", "authors")
+    for order in orders:
+        augment = Augmentation(source.image_size, order=order, mean=source.mean, std=source.std)
+        seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
+        blocks.append(Block(f"views, {order} order", seen * std + mean))
+    return draw_grid(blocks, _captions(source, chosen))
+
+
+def _captions(source: Source, chosen: Tensor) -> list[str]:
+    if source.labels is None:
+        return [f"#{index}" for index in chosen.tolist()]
+    labels = source.labels[chosen].tolist()
+    return [source.classes[label] if source.classes else f"class {label}" for label in labels]
+
+
+def draw_grid(blocks: Sequence[Block], captions: Sequence[str]) -> Image.Image:
+    """Draw blocks side by side, one row per caption.
+
+    >>> import torch
+    >>> draw_grid([Block("image", torch.zeros(1, 2, 3, 8, 8))], ["cat", "dog"]).height
+    226
+    """
+    columns = sum(len(block.images) for block in blocks)
+    width = CAPTION + columns * (CELL + GAP) + (len(blocks) - 1) * 2 * GAP
+    canvas = Image.new("RGB", (width, HEADING + len(captions) * (CELL + GAP)), "white")
+    pen = ImageDraw.Draw(canvas)
+    font = ImageFont.load_default(size=13)
+    for row, caption in enumerate(captions):
+        pen.text((6, HEADING + row * (CELL + GAP) + CELL // 2 - 8), caption[:18], "black", font)
+    left = CAPTION
+    for block in blocks:
+        pen.text((left, 6), block.heading, "black", font)
+        for column in block.images:
+            for row, image in enumerate(column):
+                canvas.paste(_enlarge(image), (left, HEADING + row * (CELL + GAP)))
+            left += CELL + GAP
+        left += 2 * GAP
+    return canvas
+
+
+def _enlarge(image: Tensor) -> Image.Image:
+    pixels = (image.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    # Small images keep their pixels visible; large ones are smoothed down.
+    filter = Image.Resampling.NEAREST if len(pixels) <= CELL else Image.Resampling.LANCZOS
+    return Image.fromarray(np.ascontiguousarray(pixels)).resize((CELL, CELL), filter)
