@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
+
+
+class OnBadImage(StrEnum):
+    """What to do with an image that cannot be used."""
+
+    error = "error"
+    skip = "skip"
 
 
 class Split(StrEnum):
@@ -28,9 +35,7 @@ Size = Annotated[
     int | None,
     typer.Option("--image-size", min=1, help="Crop and resize to this side length [default: the set's own]."),
 ]
-BadImage = Annotated[
-    Literal["error", "skip"], typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
-]
+BadImage = Annotated[OnBadImage, typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")]
 
 
 @app.command("list")
@@ -49,8 +54,9 @@ def list_sets(root: Root = None) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"\nSearched below {data_root(root)}. 'ocssl data info NAME' tells how to get a set.", highlight=False
+        "\nready: usable at once; found: decoded on first use; download: fetched on first use.", highlight=False
     )
+    console.print(f"Searched below {data_root(root)}. 'ocssl data info NAME' tells how to get a set.", highlight=False)
 
 
 @app.command()
@@ -77,7 +83,7 @@ def prepare(
     splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImage = "error",
+    on_bad_image: BadImage = OnBadImage.error,
 ) -> None:
     """Fetch, decode and verify a set now, so that training starts at once and touches no JPEG.
 
@@ -86,7 +92,7 @@ def prepare(
     from ocssl.data.loading import load
 
     for split in splits or Split:
-        source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image, verify=True)
+        source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value, verify=True)
         skipped = f", {len(source.skipped)} left out" if source.skipped else ""
         typer.echo(f"{address} {split}: {len(source)} images of {source.image_size}×{source.image_size}{skipped}")
 
@@ -101,14 +107,14 @@ def preview(
     seed: Annotated[int, typer.Option(help="Chooses the images and draws the views.")] = 0,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImage = "error",
+    on_bad_image: BadImage = OnBadImage.error,
 ) -> None:
     """Draw samples and their augmented views, in the clean and in the authors' order."""
     from ocssl.data.loading import load
     from ocssl.data.preview import preview_grid
     from ocssl.errors import DataError
 
-    source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image)
+    source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
     grid = preview_grid(source, samples=samples, views=views, seed=seed)
     try:
         grid.save(output, format="PNG")

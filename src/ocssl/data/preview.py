@@ -35,11 +35,11 @@ def preview_grid(source: Source, *, samples: int = 8, views: int = 3, seed: int 
     images = source.images(chosen)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (source.mean, source.std))
     blocks = [Block("image", images[None] / 255)]
-    orders: tuple[Literal["clean", "authors"], ...] = ("clean", "authors")
-    for order in orders:
+    orders: dict[Literal["clean", "authors"], str] = {"clean": "clean order", "authors": "authors' order"}
+    for order, heading in orders.items():
         augment = Augmentation(source.image_size, order=order, mean=source.mean, std=source.std)
         seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
-        blocks.append(Block(f"views, {order} order", seen * std + mean))
+        blocks.append(Block(f"views, {heading}", seen * std + mean))
     return draw_grid(blocks, _captions(source, chosen))
 
 
