@@ -134,10 +134,12 @@ def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
     """A file, the files that match a pattern, or those in a folder; of a folder with splits, those of the split."""
     if path.is_dir():
         found = [file for file in sorted(path.rglob("*")) if file.name.endswith(suffixes)]
-        if any(split_of(file) for file in found):
-            found = [file for file in found if split_of(file) == split] or _no_split(str(path), split)
-        elif found and split != "train":
+        split_by_file = {file: split_of(file.relative_to(path)) for file in found}
+        if not any(split_by_file.values()):  # one pile of shards: all of it is for training
+            split_by_file = dict.fromkeys(found, "train")
+        if found and split not in split_by_file.values():
             _no_split(str(path), split)
+        found = [file for file in found if split_by_file[file] == split]
     else:
         found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not found:

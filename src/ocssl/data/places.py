@@ -43,11 +43,10 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
 
 def split_of(file: Path) -> str | None:
     """The split that a shard's name tells: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``."""
-    for name in (file.name, file.parent.name):
-        first = re.split(r"[-_.]", name.lower())[0]
-        split = next((split for split, known in SPLIT_NAMES.items() if first in known), None)
-        if split:
-            return split
+    for word in (re.split(r"[-_.]", file.name.lower())[0], file.parent.name.lower()):
+        for split, known in SPLIT_NAMES.items():
+            if word in known:
+                return split
     return None
 
 

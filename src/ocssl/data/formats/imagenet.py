@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from ocssl.data.formats.files import FilesOrigin, class_folders, image_files, one_split
+from ocssl.data.formats.files import FilesOrigin, any_folder, class_folders, image_files, one_split
 from ocssl.data.places import split_folder
 from ocssl.errors import DataError
 
@@ -51,10 +51,12 @@ def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) 
 def find_tiny_imagenet(folder: Path, split: str) -> FilesOrigin | None:
     """The tree of ``tiny-imagenet-200.zip``; its test images have no labels, so the validation images serve as test."""
     notes = folder / "val" / "val_annotations.txt"
-    if split == "train" or not notes.is_file():  # a validation folder that somebody sorted into class folders
+    if not notes.is_file():  # a validation folder that somebody sorted into class folders
         return one_split(folder, split)
     label_of = dict(line.split("\t")[:2] for line in notes.read_text(encoding="utf-8").splitlines())
     listed = folder / "wnids.txt"
     classes = sorted({*label_of.values(), *(listed.read_text(encoding="ascii").split() if listed.is_file() else ())})
+    if split == "train":
+        return any_folder(folder / "train", classes)
     names = [name for name in image_files(folder / "val" / "images") if name in label_of]
     return FilesOrigin(folder / "val" / "images", names, [label_of[name] for name in names], classes)
