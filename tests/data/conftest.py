@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-REAL_CIFAR100 = Path(__file__).parents[3] / "shared" / "data" / "cifar100"
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):

@@ -1,0 +1,220 @@
+"""Whatever is wrong with an image: named and stopped at, or left out, counted and named in a log."""
+
+from __future__ import annotations
+
+import io
+import logging
+import struct
+import tarfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import chw, encoded, pixels, png, write
+from PIL import Image
+
+from ocssl import data
+from ocssl.data.decode import BadImage, decode
+from ocssl.errors import DataError
+
+GOOD = pixels(0, 32, 32, 3)
+JPEG = encoded(Image.fromarray(GOOD), "JPEG")
+
+
+def png_claiming(width: int, height: int) -> bytes:
+    """A tiny PNG whose header announces a huge image."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+UNUSABLE = {
+    "truncated": ("2.jpg", JPEG[: len(JPEG) // 2], "it is broken"),
+    "empty": ("2.jpg", b"", "it is empty"),
+    "not an image": ("2.png", b"#!/bin/sh\necho hello\n", "it is not an image in any known format"),
+    "another size": ("2.png", png(pixels(5, 40, 40, 3)), "it is 40×40 and the first one 32×32: set image_size"),
+    "not square": ("2.png", png(pixels(5, 32, 40, 3)), "it is 40×32, not square: set image_size"),
+    "a bomb": ("2.png", png_claiming(60_000, 60_000), "pixels that are allowed"),
+    "a small bomb": ("2.png", png_claiming(9_000, 9_000), "9000×9000 pixels, more than"),
+    "floats": ("2.tiff", encoded(Image.fromarray(np.zeros((32, 32), np.float32)), "TIFF"), "floating point"),
+    "32 bits": ("2.tiff", encoded(Image.fromarray(np.full((32, 32), 1 << 20, np.int32)), "TIFF"), "more than 16 bits"),
+}
+
+
+@pytest.fixture(params=UNUSABLE)
+def spoiled(request, tmp_path):
+    """A folder with two good pictures and a bad one between them."""
+    name, content, reason = UNUSABLE[request.param]
+    write(tmp_path / "pile" / "1.png", png(GOOD))
+    bad = write(tmp_path / "pile" / name, content)
+    write(tmp_path / "pile" / "3.png", png(pixels(3)))
+    return tmp_path / "pile", bad, reason
+
+
+def test_error_stops_and_names_the_file(spoiled):
+    folder, bad, reason = spoiled
+    with pytest.raises(DataError, match=f"image .*{bad.name} cannot be used: .*{reason}"):
+        data.load(f"folder:{folder}")
+
+
+def test_skip_leaves_it_out_counts_it_and_names_it_in_a_log(spoiled, own_cache, caplog):
+    folder, bad, reason = spoiled
+    with caplog.at_level(logging.WARNING, logger="ocssl"):
+        source = data.load(f"folder:{folder}", on_bad_image="skip")
+    assert torch.equal(source.images([0, 1]), torch.from_numpy(np.stack([chw(GOOD), chw(pixels(3))])))
+    [skipped] = source.skipped
+    assert skipped.name == str(bad)
+    assert reason in skipped.reason
+    assert "1 images were left out" in caplog.text
+    [log] = own_cache.glob("*/skipped.txt")
+    assert log.read_text(encoding="utf-8").startswith(f"{bad}\t")
+
+
+def test_a_cache_with_gaps_is_no_excuse_under_error(spoiled):
+    folder, bad, _ = spoiled
+    data.load(f"folder:{folder}", on_bad_image="skip")
+    with pytest.raises(DataError, match=bad.name):
+        data.load(f"folder:{folder}", on_bad_image="error")
+
+
+def test_a_pile_of_nothing_but_bad_images_is_an_error(tmp_path):
+    write(tmp_path / "pile" / "1.jpg", b"")
+    for options in ({}, {"image_size": 8}):
+        with pytest.raises(DataError, match="none of the 1 images can be used"):
+            data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip", **options)
+
+
+def test_a_first_image_that_is_bad_does_not_set_the_size(tmp_path):
+    write(tmp_path / "pile" / "0.png", png(pixels(0, 10, 12, 3)))
+    write(tmp_path / "pile" / "1.png", png(GOOD))
+    source = data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
+    assert (len(source), source.image_size) == (1, 32)
+
+
+def test_unreadable_and_dangling_files_are_named(tmp_path, monkeypatch):
+    write(tmp_path / "pile" / "1.png", png(GOOD))
+    (tmp_path / "pile" / "2.png").symlink_to(tmp_path / "gone.png")
+    write(tmp_path / "pile" / "3.png", png(GOOD))
+    real = Path.read_bytes
+
+    def guarded(path):
+        if path.name == "3.png":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", guarded)
+    with pytest.raises(DataError, match=r"2\.png cannot be used: it is not there"):
+        data.load(f"folder:{tmp_path / 'pile'}")
+    source = data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
+    assert [each.reason for each in source.skipped] == ["it is not there", "it may not be read (permission denied)"]
+
+
+def test_odd_members_of_an_archive_are_bad_images_and_lead_nowhere(tmp_path):
+    path = tmp_path / "shard.tar"
+    with tarfile.open(path, "w") as archive:
+
+        def add(name, content=b"", **attributes):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            for attribute, value in attributes.items():
+                setattr(member, attribute, value)
+            archive.addfile(member, io.BytesIO(content))
+
+        add("good.png", png(GOOD))
+        add("../escape.png", png(GOOD))
+        add("/absolute.png", png(GOOD))
+        add("soft.png", type=tarfile.SYMTYPE, linkname="/etc/passwd")
+        add("hard.png", type=tarfile.LNKTYPE, linkname="good.png")
+        add("pipe.png", type=tarfile.FIFOTYPE)
+    with pytest.raises(DataError, match=r"escape\.png cannot be used: its path leads out of the archive"):
+        data.load(f"tar:{path}")
+    source = data.load(f"tar:{path}", on_bad_image="skip")
+    assert len(source) == 1
+    assert [each.name.rpartition(":")[2] for each in source.skipped] == [
+        "../escape.png",
+        "/absolute.png",
+        "soft.png",
+        "hard.png",
+        "pipe.png",
+    ]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cache", "shard.tar"]
+
+
+def test_a_cut_off_tar_is_named(tmp_path):
+    path = tmp_path / "shard.tar"
+    with tarfile.open(path, "w") as archive:
+        for number in range(3):
+            member = tarfile.TarInfo(f"{number}.png")
+            member.size = len(png(pixels(number)))
+            archive.addfile(member, io.BytesIO(png(pixels(number))))
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(DataError, match=r"shard\.tar is not a readable tar file"):
+        data.load(f"tar:{path}")
+
+
+# Unusual images that are perfectly usable -----------------------------------------------------------------------------
+
+
+def test_cmyk_becomes_rgb():
+    cmyk = Image.fromarray(GOOD).convert("CMYK")
+    assert decode(encoded(cmyk, "JPEG", quality=95)).shape == (3, 32, 32)
+    solid = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # no cyan, all magenta and yellow: red
+    red = decode(encoded(solid, "TIFF"))
+    assert red[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_sixteen_bits_are_scaled_to_eight():
+    deep = (np.arange(64, dtype=np.uint16).reshape(8, 8)) * 1024
+    for form in ("PNG", "TIFF"):
+        np.testing.assert_array_equal(decode(encoded(Image.fromarray(deep), form))[1], deep >> 8)
+
+
+def test_palettes_give_their_colours_and_transparency_lies_on_white():
+    palette = Image.new("P", (8, 8), 1)
+    palette.putpalette([0, 0, 0, 10, 20, 30])
+    assert decode(encoded(palette, "PNG"))[:, 3, 3].tolist() == [10, 20, 30]
+    assert decode(encoded(palette, "PNG", transparency=1))[:, 3, 3].tolist() == [255, 255, 255]
+    clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    assert decode(encoded(clear, "PNG"))[:, 3, 3].tolist() == [255, 255, 255]
+    grey = Image.new("LA", (8, 8), (100, 255))
+    assert decode(encoded(grey, "PNG"))[:, 3, 3].tolist() == [100, 100, 100]
+
+
+def test_of_an_animation_the_first_frame_counts():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    animated = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert decode(animated)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_black_and_white_is_black_and_white():
+    bits = Image.fromarray(np.eye(8, dtype=bool))
+    np.testing.assert_array_equal(decode(encoded(bits, "PNG"))[2], np.eye(8, dtype=np.uint8) * 255)
+
+
+@pytest.mark.parametrize(("width", "height"), [(48, 32), (32, 48), (40, 40), (7, 100)])
+def test_resizing_takes_the_largest_centred_square(width, height):
+    image = Image.fromarray(pixels(1, height, width, 3))
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    slow = image.resize((16, 16), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    np.testing.assert_array_equal(decode(encoded(image, "PNG"), 16), chw(np.asarray(slow)))
+
+
+def test_a_shrunken_jpeg_looks_like_one_decoded_in_full():
+    ramp = np.linspace(0, 255, 512).astype(np.uint8)
+    smooth = np.dstack([np.broadcast_to(ramp, (512, 512)), np.broadcast_to(ramp[:, None], (512, 512))] * 2)[..., :3]
+    content = encoded(Image.fromarray(np.ascontiguousarray(smooth)), "JPEG", quality=95)
+    full = np.asarray(Image.open(io.BytesIO(content)).convert("RGB").resize((32, 32), Image.Resampling.BICUBIC))
+    assert np.abs(decode(content, 32).astype(int) - chw(full).astype(int)).max() <= 3
+
+
+def test_an_array_of_the_wrong_kind_is_refused():
+    with pytest.raises(BadImage, match="int64, not uint8"):
+        decode(np.zeros((8, 8), dtype=np.int64))
+    with pytest.raises(BadImage, match="broken"):
+        decode(np.zeros((8, 8, 3, 2), dtype=np.uint8))

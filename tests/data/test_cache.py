@@ -1,0 +1,224 @@
+"""The cache of decoded images: decoded once, resumed after a break, mapped when large, verified on demand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+import torch
+from conftest import chw, pixels, png, write
+
+from ocssl import data
+from ocssl.data import build, cache
+from ocssl.data.cache import MappedSource
+from ocssl.data.source import ResidentSource
+from ocssl.errors import DataError
+
+COUNT, PER_CHUNK = 23, 5
+
+
+@pytest.fixture
+def pile(tmp_path, monkeypatch):
+    """23 pictures of 8×8 in two class folders, decoded in chunks of five."""
+    for number in range(COUNT):
+        write(tmp_path / "pile" / "ab"[number % 2] / f"{number:02d}.png", png(pixels(number, 8, 8, 3)))
+    monkeypatch.setattr(build, "CHUNK_BYTES", PER_CHUNK * 3 * 8 * 8)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    return tmp_path / "pile"
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Names of the pictures that were decoded, in order."""
+    names = []
+    real = build.decode
+
+    def recording(picture, size=None):
+        names.append(picture.name)
+        return real(picture, size)
+
+    monkeypatch.setattr(build, "decode", recording)
+    return names
+
+
+def expected(pile):
+    numbers = [*range(0, COUNT, 2), *range(1, COUNT, 2)]
+    images = torch.from_numpy(np.stack([chw(pixels(number, 8, 8, 3)) for number in numbers]))
+    return images, [0] * len(range(0, COUNT, 2)) + [1] * len(range(1, COUNT, 2))
+
+
+def assert_complete(source, pile):
+    images, labels = expected(pile)
+    assert torch.equal(source.images(range(COUNT)), images)
+    assert source.labels.tolist() == labels
+    assert source.classes == ("a", "b")
+
+
+def load(pile, **options):
+    return data.load(f"folder:{pile}", image_size=8, **options)
+
+
+def break_after(monkeypatch, count):
+    """Decoding stops with an error after so many pictures."""
+    done = []
+    real = build.decode
+
+    def failing(picture, size=None):
+        if len(done) == count:
+            raise KeyboardInterrupt
+        done.append(picture)
+        return real(picture, size)
+
+    monkeypatch.setattr(build, "decode", failing)
+
+
+def test_the_second_start_decodes_nothing(pile, decoded):
+    assert_complete(load(pile), pile)
+    assert len(decoded) == COUNT
+    assert_complete(load(pile), pile)
+    assert len(decoded) == COUNT
+
+
+def test_a_changed_file_is_noticed(pile, decoded):
+    load(pile)
+    write(pile / "a" / "00.png", png(pixels(99, 8, 8, 3)))
+    assert torch.equal(load(pile).images([0])[0], torch.from_numpy(chw(pixels(99, 8, 8, 3)).copy()))
+    assert len(decoded) == 2 * COUNT
+
+
+def test_another_size_is_another_cache(pile):
+    load(pile)
+    assert data.load(f"folder:{pile}", image_size=4).image_size == 4
+    assert_complete(load(pile), pile)
+
+
+def test_an_interrupted_preparation_goes_on_where_it_stopped(pile, own_cache, monkeypatch, decoded):
+    with monkeypatch.context() as interrupted:
+        break_after(interrupted, 12)
+        with pytest.raises(KeyboardInterrupt):
+            load(pile)
+    before = len(decoded)
+    assert_complete(load(pile, verify=True), pile)
+    again = len(decoded) - before
+    assert COUNT - 12 <= again <= COUNT - PER_CHUNK  # at least one whole chunk was not done twice
+    assert not list(own_cache.glob("*.part"))
+
+
+@pytest.mark.parametrize("damage", ["pixels", "short", "journal", "garbage"])
+def test_what_a_break_damaged_is_done_again(pile, own_cache, monkeypatch, damage):
+    with monkeypatch.context() as interrupted:
+        break_after(interrupted, 22)
+        with pytest.raises(KeyboardInterrupt):
+            load(pile)
+    [draft] = own_cache.glob("*.part")
+    images, journal = draft / "images.u8", draft / "journal.jsonl"
+    content = bytearray(images.read_bytes())
+    if damage == "pixels":
+        content[len(content) // 2] ^= 1
+        images.write_bytes(content)
+    elif damage == "short":
+        images.write_bytes(content[: len(content) // 2])
+    elif damage == "journal":
+        journal.write_text(journal.read_text()[:-20])
+    else:
+        journal.write_bytes(b"\xff\x00 not json\n" + journal.read_bytes())
+    assert_complete(load(pile, verify=True), pile)
+
+
+def test_verification_finds_a_flipped_bit(pile, own_cache):
+    load(pile)
+    [images] = own_cache.glob("*/images.u8")
+    content = bytearray(images.read_bytes())
+    content[700] ^= 1
+    images.write_bytes(content)
+    load(pile)
+    with pytest.raises(DataError, match="is damaged; delete it and prepare it again"):
+        load(pile, verify=True)
+
+
+@pytest.mark.parametrize("name", ["images.u8", "index.json"])
+def test_a_cut_off_cache_is_never_served(pile, own_cache, name):
+    load(pile)
+    [file] = own_cache.glob(f"*/{name}")
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match="is damaged; delete it and prepare it again"):
+        load(pile)
+
+
+def test_large_sets_are_mapped_and_give_the_same_images(pile, monkeypatch):
+    assert isinstance(load(pile), ResidentSource)
+    monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
+    monkeypatch.setattr(MappedSource, "_GIVE_BACK_BYTES", 100)
+    source = load(pile)
+    assert isinstance(source, MappedSource)
+    assert_complete(source, pile)
+    chosen = torch.tensor([7, 0, 7, 22])
+    assert torch.equal(source.images(chosen), expected(pile)[0][chosen])
+
+
+def test_images_are_copies_that_a_caller_may_change(pile, monkeypatch):
+    for limit in (1 << 30, 0):
+        monkeypatch.setattr(cache, "RESIDENT_BYTES", limit)
+        source = load(pile)
+        source.images([0]).zero_()
+        assert_complete(source, pile)
+
+
+def test_an_iterable_too_large_for_memory_is_mapped(own_cache, monkeypatch):
+    monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
+    source = data.from_iterable(pixels(number, 8, 8, 3) for number in range(10))
+    assert isinstance(source, MappedSource)
+    assert torch.equal(source.images([9])[0], torch.from_numpy(chw(pixels(9, 8, 8, 3)).copy()))
+    assert list(own_cache.iterdir()) == []
+
+
+def test_two_who_want_the_same_set_decode_it_once(pile, decoded):
+    sources = []
+    threads = [threading.Thread(target=lambda: sources.append(load(pile))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(decoded) == COUNT
+    assert len(sources) == 2
+
+
+def test_too_little_space_is_told_before_anything_is_written(pile, own_cache, monkeypatch):
+    usage = build.shutil.disk_usage(pile)
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda path: usage._replace(free=100))
+    with pytest.raises(DataError, match=r"needs 0\.0 GB and 0\.0 GB are free; free some space"):
+        load(pile)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_done(pile, own_cache, monkeypatch, decoded):
+    written = []
+
+    def filling(path, mode="r", **options):
+        if str(path).endswith("images.u8") and mode == "ab":
+            written.append(path)
+            if len(written) == 4:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return open(path, mode, **options)
+
+    with monkeypatch.context() as full:
+        full.setattr(build, "open", filling, raising=False)
+        with pytest.raises(DataError, match=r"cannot write the image cache .*: no space is left; free some space"):
+            load(pile)
+    before = len(decoded)
+    assert_complete(load(pile, verify=True), pile)
+    assert len(decoded) - before == COUNT - 2 * PER_CHUNK
+
+
+def test_a_cache_that_cannot_be_written_names_itself(pile, tmp_path, monkeypatch):
+    write(tmp_path / "occupied", b"")
+    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "occupied"))
+    with pytest.raises(DataError, match="point OCSSL_CACHE elsewhere"):
+        load(pile)
+
+
+def test_every_decoder_thread_keeps_the_order(pile, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert_complete(load(pile), pile)

@@ -1,0 +1,109 @@
+"""``ocssl data``: what a person reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import pixels, png, write
+from PIL import Image
+from typer.testing import CliRunner
+
+from ocssl.cli.app import app
+from ocssl.data.preview import CAPTION, CELL, GAP, HEADING, preview_grid
+from ocssl.data.source import About, ResidentSource
+from ocssl.errors import DataError, OcsslError
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["data", *arguments], env={"COLUMNS": "200"})
+    if result.exception:
+        raise result.exception
+    return result.output
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A data root with class folders of cars and nothing else."""
+    for split in ("train", "test"):
+        for make in ("Audi", "BMW"):
+            write(tmp_path / "root" / "cars" / split / make / "1.png", png(pixels(0, 64, 48, 3)))
+    return tmp_path / "root"
+
+
+def states(listing: str) -> dict[str, list[str]]:
+    return {words[0]: words[1:3] for words in map(str.split, listing.splitlines()) if len(words) > 3}
+
+
+def test_list_tells_what_is_there_and_what_is_not(root):
+    before = states(run("list", "--data-root", str(root)))
+    assert before["cars"] == ["found", "found"]
+    assert before["cifar100"] == ["download", "download"]
+    assert before["tiny-imagenet"] == ["missing", "missing"]
+    assert before["shapes"] == ["ready", "ready"]
+    run("prepare", "cars", "--split", "train", "--data-root", str(root))
+    assert states(run("list", "--data-root", str(root)))["cars"] == ["ready", "found"]
+
+
+def test_info_tells_where_a_set_is_and_how_to_get_it(root):
+    assert "2 image files in" in run("info", "cars", "--data-root", str(root))
+    missing = run("info", "tiny-imagenet", "--data-root", str(root))
+    assert "train: missing" in missing
+    assert "How to get it: unpack" in missing
+    assert "will be downloaded from https://www.cs.toronto.edu" in run("info", "cifar100", "--data-root", str(root))
+    assert "train: found (2 image files" in run("info", f"folder:{root / 'cars'}")
+    assert "train: broken (there is no folder" in run("info", f"folder:{root / 'nowhere'}")
+
+
+def test_prepare_counts_images_and_those_left_out(root):
+    assert "cars train: 2 images of 224×224" in run("prepare", "cars", "--data-root", str(root))
+    write(root / "cars" / "train" / "BMW" / "2.jpg", b"")
+    with pytest.raises(DataError, match=r"2\.jpg cannot be used: it is empty \(--on-bad-image skip leaves"):
+        run("prepare", "cars", "--data-root", str(root))
+    skipped = run("prepare", "cars", "--data-root", str(root), "--on-bad-image", "skip", "--image-size", "16")
+    assert "cars train: 2 images of 16×16, 1 left out" in skipped
+    assert "cars test: 2 images of 16×16\n" in skipped
+
+
+def test_preview_draws_samples_and_views_in_both_orders(tmp_path):
+    output = tmp_path / "grid.png"
+    assert f"wrote {output}" in run("preview", "shapes", "-o", str(output), "--samples", "4", "--views", "2")
+    picture = np.asarray(Image.open(output).convert("RGB"))
+    again = tmp_path / "again.png"
+    run("preview", "shapes", "-o", str(again), "--samples", "4", "--views", "2")
+    np.testing.assert_array_equal(picture, np.asarray(Image.open(again).convert("RGB")))
+    other = tmp_path / "other.png"
+    run("preview", "shapes", "-o", str(other), "--samples", "4", "--views", "2", "--seed", "1")
+    assert (picture != np.asarray(Image.open(other).convert("RGB"))).any()
+
+
+def test_the_grid_shows_images_as_they_are_and_views_denormalised():
+    white = torch.full((3, 3, 8, 8), 255, dtype=torch.uint8)
+    grid = np.asarray(preview_grid(ResidentSource(white, About("white")), samples=3, views=5))
+    for row in range(3):
+        top = HEADING + row * (CELL + GAP)
+        assert (grid[top : top + CELL, CAPTION : CAPTION + CELL] == 255).all()
+    left = CAPTION + CELL + 3 * GAP
+    cells = grid[HEADING:, left : left + 5 * (CELL + GAP)]
+    # Brightness jitter darkens some clean views of white; none of them gets a colour cast from the normalisation.
+    assert cells.min() < 250
+    assert np.ptp(cells.astype(int), axis=-1).max() <= 2
+
+
+def test_a_preview_that_cannot_be_written_and_a_wrong_name_are_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="cannot write"):
+        run("preview", "shapes", "-o", str(tmp_path / "no" / "folder" / "grid.png"))
+    with pytest.raises(OcsslError, match="did you mean 'shapes'"):
+        run("info", "shape")
+
+
+def test_help_loads_neither_torch_nor_pyarrow():
+    code = (
+        "import sys; from typer.testing import CliRunner; from ocssl.cli.app import app; "
+        "assert CliRunner().invoke(app, ['data', '--help']).exit_code == 0; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'pyarrow', 'numpy', 'PIL')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,148 @@
+"""Downloads over a real connection: broken midway, resumed, verified."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+from conftest import pixels, write
+
+from ocssl import data
+from ocssl.data import catalog
+from ocssl.data.download import Download, fetch
+from ocssl.errors import DataError
+
+CONTENT = pixels(0, 300_000).tobytes()
+
+
+@dataclass
+class Server:
+    """What the server shall do with each request in turn; afterwards it serves honestly."""
+
+    address: str = ""
+    content: bytes = CONTENT
+    misdeeds: list[str] = field(default_factory=list)
+    ranges: list[str | None] = field(default_factory=list)
+
+    @property
+    def download(self) -> Download:
+        return Download(f"{self.address}/file.bin", hashlib.md5(CONTENT).hexdigest())
+
+
+@pytest.fixture
+def server():
+    state = Server()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            misdeed = state.misdeeds.pop(0) if state.misdeeds else ""
+            asked = self.headers.get("Range")
+            state.ranges.append(asked)
+            content = bytes(len(state.content)) if misdeed == "wrong bytes" else state.content
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and misdeed != "ignore range" else 0
+            if misdeed == "not found":
+                return self.send_error(404)
+            if start >= len(content):
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start : start + 100_000] if misdeed == "break" else content[start:])
+            return None
+
+        def log_message(self, *args):
+            pass
+
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.address = f"http://127.0.0.1:{web.server_port}"
+    thread = threading.Thread(target=web.serve_forever, daemon=True)
+    thread.start()
+    yield state
+    web.shutdown()
+    web.server_close()
+
+
+def test_a_file_arrives_whole_and_is_fetched_once(server, tmp_path):
+    path = fetch(server.download, tmp_path / "new folder")
+    assert path.read_bytes() == CONTENT
+    assert fetch(server.download, tmp_path / "new folder") == path
+    assert server.ranges == [None]
+
+
+def test_a_broken_connection_is_resumed_where_it_broke(server, tmp_path):
+    server.misdeeds = ["break", "break"]
+    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=100000-", "bytes=200000-"]
+
+
+def test_another_process_goes_on_with_what_an_earlier_one_left(server, tmp_path):
+    server.misdeeds = ["break"]
+    with pytest.raises(DataError, match=r"could not download .*file\.bin .*put it at"):
+        fetch(server.download, tmp_path, attempts=1)
+    assert (tmp_path / "file.bin.part").stat().st_size == 100_000
+    assert not (tmp_path / "file.bin").exists()
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=100000-"]
+
+
+def test_wrong_bytes_are_thrown_away_and_fetched_anew(server, tmp_path):
+    server.misdeeds = ["wrong bytes"]
+    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert server.ranges == [None, None]
+
+
+def test_bytes_that_stay_wrong_never_get_the_files_name(server, tmp_path):
+    server.content = b"something else"
+    with pytest.raises(DataError, match="its checksum is wrong"):
+        fetch(server.download, tmp_path, attempts=2, wait_seconds=0)
+    assert not (tmp_path / "file.bin").exists()
+    assert not (tmp_path / "file.bin.part").exists()
+
+
+def test_a_server_that_cannot_resume_starts_over(server, tmp_path):
+    server.misdeeds = ["break", "ignore range"]
+    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+
+
+def test_a_complete_part_needs_nothing_more(server, tmp_path):
+    write(tmp_path / "file.bin.part", CONTENT)
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_missing_file_is_not_asked_for_again(server, tmp_path):
+    server.misdeeds = ["not found"] * 5
+    with pytest.raises(DataError, match="HTTP Error 404"):
+        fetch(server.download, tmp_path, wait_seconds=0)
+    assert len(server.ranges) == 1
+
+
+def test_no_server_at_all_is_one_sentence(tmp_path):
+    with pytest.raises(DataError, match="try again later, or fetch it by hand and put it at"):
+        fetch(Download("http://127.0.0.1:9/file.bin", "0"), tmp_path, attempts=1)
+
+
+def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, monkeypatch):
+    scipy_io = pytest.importorskip("scipy.io")
+    scipy_io.savemat(tmp_path / "made.mat", {"X": pixels(1, 32, 32, 3, 2), "y": [[1], [2]]})
+    server.content = (tmp_path / "made.mat").read_bytes()
+    svhn = catalog.known_set("svhn")
+    made = Download(f"{server.address}/train_32x32.mat", hashlib.md5(server.content).hexdigest())
+    monkeypatch.setitem(svhn.downloads, "train", made)
+    assert len(data.load("svhn", root=tmp_path / "data")) == 2
+    assert (tmp_path / "data" / "train_32x32.mat").exists()
+    with pytest.raises(DataError, match=r"svhn \(test\) was not found"):
+        data.load("svhn", root=tmp_path / "data", split="test", download=False)
+
+
+def test_the_official_addresses_and_checksums_are_the_published_ones():
+    published = {
+        "cifar100": ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
+        "cifar10": ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+        "svhn": ("http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+    }
+    for name, (url, md5) in published.items():
+        assert catalog.known_set(name).downloads["train"] == Download(url, md5)
+    assert catalog.known_set("svhn").downloads["test"].md5 == "eb5a983be6a315427106f1b164d9cef3"
