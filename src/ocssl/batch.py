@@ -53,6 +53,7 @@ class Outcome:
 
     Attributes:
         views: ``(views, b, 3, s, s)``, as augmented, before any mixing.
+        features: of the views as the network saw them, detached.
         losses: named scalars, detached; ``"total"`` is what was minimised.
     """
 
@@ -60,3 +61,8 @@ class Outcome:
     views: Tensor
     features: Features
     losses: dict[str, Tensor]
+
+    @property
+    def trained(self) -> int:
+        """How many samples went through the network; mixing may have made one of two."""
+        return self.features.projected.shape[1]

@@ -5,11 +5,30 @@ Features are float tensors whose last axis is the feature; the axis before it is
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+P = ParamSpec("P")
 
+
+def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Compute a loss in float32 even under autocast: low temperatures magnify what bfloat16 rounds away."""
+
+    @functools.wraps(loss)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        device = next(arg.device.type for arg in args if isinstance(arg, Tensor))
+        with torch.autocast(device, enabled=False):
+            return loss(*args, **kwargs)
+
+    return wrapped
+
+
+@_full_precision
 def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     """−cos(predicted, target), averaged over everything but the feature axis. The target receives no gradient.
 
@@ -24,6 +43,7 @@ def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     return -F.cosine_similarity(predicted.float(), target.detach().float(), dim=-1).mean()
 
 
+@_full_precision
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
     """Normalised-temperature cross-entropy over both views: 2b anchors, each with 2b − 2 negatives.
 
@@ -42,6 +62,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
     return F.cross_entropy(logits, partner)
 
 
+@_full_precision
 def supervised_contrastive(
     features: Tensor, positives: Tensor, anchors: Tensor, temperature: float = 0.1, base: float = 0.07
 ) -> Tensor:
@@ -70,6 +91,7 @@ def supervised_contrastive(
     return temperature / base * (per_anchor * counted).sum() / counted.sum().clamp(min=1)
 
 
+@_full_precision
 def relation_distillation(
     current: Tensor, past: Tensor, temperature: float = 0.1, past_temperature: float = 0.01
 ) -> Tensor:
@@ -94,6 +116,7 @@ def relation_distillation(
     return -(target * log_student).sum(dim=1).mean()
 
 
+@_full_precision
 def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Tensor:
     """Osiris' cross loss, one direction: each sample's two views attract, the other set's samples repel.
 

@@ -43,11 +43,6 @@ class Method(nn.Module):
         """A fresh projector from backbone features to what the loss sees; three layers, normed at the end."""
         return projector(self.dims.feature, self.dims.hidden, self.dims.output)
 
-    @property
-    def output_dim(self) -> int:
-        """Width of the projector's output."""
-        return self.dims.output
-
     def loss(self, features: Features, batch: Batch) -> Tensor:
         """The objective on all samples of a batch; a scalar."""
         raise NotImplementedError

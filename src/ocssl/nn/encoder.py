@@ -34,6 +34,10 @@ class Features:
     projected: Tensor
     joint: bool
 
+    def detach(self) -> Features:
+        """The same values without their history."""
+        return Features(self.backbone.detach(), self.projected.detach(), self.joint)
+
     def through(self, head: nn.Module, features: Tensor | None = None) -> Tensor:
         """A head applied to ``features`` (the projected ones unless given), view by view or jointly as before."""
         return over_views(head, self.projected if features is None else features, self.joint)
@@ -42,16 +46,24 @@ class Features:
 class Encoder(nn.Module):
     """θ of the paper: backbone, then projector.
 
+    Args:
+        backbone: ``(n, 3, s, s)`` to ``(n, feature_dim)``.
+        projector: ``(n, feature_dim)`` to ``(n, output_dim)``; what comes out is measured.
+
     >>> from ocssl.nn import ResNet18, projector
-    >>> encoder = Encoder(ResNet18(width=16), projector(128, 32, 64))
+    >>> encoder = Encoder(ResNet18(width=16), projector(128, 32, 64), feature_dim=128)
     >>> encoder(torch.zeros(2, 4, 3, 32, 32), joint=True).projected.shape
     torch.Size([2, 4, 64])
     """
 
-    def __init__(self, backbone: nn.Module, projector: nn.Module) -> None:
+    def __init__(self, backbone: nn.Module, projector: nn.Module, feature_dim: int) -> None:
         super().__init__()
         self.backbone = backbone
         self.projector = projector
+        self.feature_dim = feature_dim
+        with torch.no_grad():
+            self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
+        projector.train()
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""

@@ -54,10 +54,15 @@ class MinimumRedundancy(Strategy):
         return {"features": Column((self.output_dim,))}
 
     def on_arrival(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
-        """Features of the plain images, unless newcomers enter bare."""
+        """Features of the plain images, unless newcomers enter bare.
+
+        In evaluation mode, so that the extra pass leaves the running statistics alone.
+        """
         if self.entry == "bare":
             return {}
+        encoder.eval()
         features = encoder(plain[None], joint=True).projected[0]
+        encoder.train()
         return {"features": F.normalize(features, dim=-1) if self.normalize else features}
 
     def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:

@@ -1,0 +1,123 @@
+"""A saved state: a folder with one safetensors file and one JSON file that names it.
+
+The JSON file is the commit: it is replaced in one atomic step after the tensors are safely on disk under a name of
+their own. Whoever dies at any moment leaves either the earlier state or the new one, never a mixture. Reading executes
+nothing from the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ocssl.errors import CheckpointError
+
+VERSION = 1
+
+
+def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Save a state into the folder ``path``, replacing an earlier one of the same kind.
+
+    Args:
+        kind: what is saved, e.g. ``"learner"``; names the JSON file and is checked on reading.
+        facts: anything JSON can hold.
+        tensors: copied to the CPU as they are.
+
+    >>> import tempfile, torch
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(f"{folder}/state", "learner", {"step": 3}, {"w": torch.ones(2)})
+    ...     read(f"{folder}/state", "learner")
+    ({'step': 3}, {'w': tensor([1., 1.])})
+    """
+    folder = Path(path)
+    index = folder / f"{kind}.json"
+    if folder.exists() and not index.exists() and not _only_leftovers(folder):
+        raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
+    token = uuid.uuid4().hex[:12]
+    data = folder / f"tensors-{token}.safetensors"
+    draft = folder / f"draft-{token}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, data)
+        _sync(data)
+        envelope = {
+            "format": f"ocssl-{kind}",
+            "version": VERSION,
+            "tensors": {"file": data.name, "bytes": data.stat().st_size, "sha256": _digest(data)},
+            "facts": dict(facts),
+        }
+        draft.write_text(json.dumps(envelope, indent=1))
+        _sync(draft)
+        draft.replace(index)
+        _sync(folder)
+    except (OSError, SafetensorError) as error:
+        for leftover in (data, draft):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        kept = "; the earlier state there is untouched" if index.exists() else ""
+        raise CheckpointError(f"could not save to '{folder}': {error}{kept}") from error
+    for old in _leftovers(folder):
+        if old != data:
+            with contextlib.suppress(OSError):
+                old.unlink()
+
+
+def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The facts and tensors saved in the folder ``path``; tensors on the CPU."""
+    folder = Path(path)
+    index = folder / f"{kind}.json"
+    try:
+        envelope = json.loads(index.read_text())
+        if not isinstance(envelope, dict) or envelope.get("format") != f"ocssl-{kind}":
+            raise CheckpointError(f"'{index}' was not written by ocssl as a {kind}")
+        if envelope["version"] > VERSION:
+            raise CheckpointError(
+                f"'{folder}' has format version {envelope['version']}, newer than this ocssl knows ({VERSION}); upgrade"
+            )
+        entry = envelope["tensors"]
+        data = folder / Path(entry["file"]).name
+        if data.stat().st_size != entry["bytes"]:
+            raise CheckpointError(f"'{data}' is truncated: {data.stat().st_size} of {entry['bytes']} bytes")
+        if _digest(data) != entry["sha256"]:
+            raise CheckpointError(f"'{data}' is damaged: its checksum differs from the one saved with it")
+        return envelope["facts"], load_file(data)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"'{folder}' is not a saved {kind}: {Path(error.filename).name} is missing") from error
+    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"'{folder}' cannot be read: {error}") from error
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """Files that a save in progress, finished or killed, may have put there."""
+    return [*folder.glob("tensors-*.safetensors"), *folder.glob("draft-*.json")]
+
+
+def _only_leftovers(folder: Path) -> bool:
+    return folder.is_dir() and {*folder.iterdir()} <= {*_leftovers(folder)}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

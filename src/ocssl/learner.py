@@ -1,0 +1,416 @@
+"""The learner: images in, one pass, an encoder out at any moment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ocssl import __version__, checkpoint, memory, methods, settings, strategies
+from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD, Augmentation
+from ocssl.batch import Outcome
+from ocssl.budget import Budget
+from ocssl.errors import CheckpointError, DivergedError
+from ocssl.execution import Executor, make_executor
+from ocssl.images import Images, as_uint8
+from ocssl.memory import Column, Memory
+from ocssl.methods import Dims
+from ocssl.nn import Encoder, build_backbone
+from ocssl.step import ALARM_BITS, Machine
+from ocssl.strategies import Setup, Strategy
+
+CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
+
+
+class Learner:
+    """An encoder that learns from an unlabelled image stream in one pass and can be used at any moment.
+
+    Args:
+        strategy: how the past is kept; see ``ocssl.strategies.names()``.
+        method: the objective, ``"simsiam"`` or ``"simclr"``; unset for strategies that bring their own.
+        backbone: ``"resnet18"``, a narrow ``"resnet18-w16"``, ``"timm:NAME"``, or a module from images to vectors.
+        image_size: side of the square images.
+        stream_batch: images per stream minibatch (b_s).
+        batch: images per training step (b); unset: the stream minibatch, plus 128 where the strategy replays.
+        passes: training steps per stream minibatch (n_p).
+        memory: ``"fifo"``, ``"reservoir"`` or ``"minred"``; unset: the strategy's own choice.
+        memory_size: samples the memory keeps.
+        lr, momentum, weight_decay: of SGD; the learning rate is constant.
+        omega: strength of the alignment; unset: the strategy's own.
+        tau: decay of the moving-average teacher.
+        augmentation: ``"clean"`` or ``"authors"``; unset: as the variant says.
+        variant: ``"clean"`` (ours), ``"authors"`` (every choice of the paper's public code) or ``"origin"`` (what the
+            compared method's own paper does).
+        options, method_options, memory_options: further settings of the strategy, the method and the memory.
+        joint_views: all views in one forward pass; unset: yes, except in the authors' variant.
+        hidden_dim, output_dim: widths of the projector and the other heads.
+        stem: of the backbone; ``"auto"`` takes the small one up to 64 pixels.
+        mean, std: normalisation per channel.
+        precision: ``"fp32"``, ``"bf16"``, or ``"auto"`` (bf16 on a GPU).
+        execution: how steps are run: ``"eager"``, ``"graph"``, ``"compiled"``, or ``"auto"``.
+        seed: of the weights and of every draw.
+        device: ``"auto"`` takes a GPU where there is one.
+
+    >>> import numpy as np
+    >>> learner = Learner(strategy="cla-e", backbone="resnet18-w16", image_size=16, stream_batch=4, batch=8, passes=1,
+    ...                   memory_size=16, hidden_dim=32, output_dim=64, device="cpu")
+    >>> images = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3), dtype=np.uint8)
+    >>> learner.partial_fit(images).pending
+    2
+    >>> learner.transform(images).shape
+    (10, 128)
+    >>> learner.budget.spent   # two steps on 4 images, two views each: replay has not begun
+    16
+    """
+
+    def __init__(
+        self,
+        *,
+        strategy: str = "cla-e",
+        method: str | None = None,
+        backbone: str | nn.Module = "resnet18",
+        image_size: int = 32,
+        stream_batch: int = 10,
+        batch: int | None = None,
+        passes: int = 3,
+        memory: str | None = None,
+        memory_size: int = 2000,
+        lr: float = 0.1,
+        omega: float | None = None,
+        tau: float = 0.999,
+        augmentation: Literal["clean", "authors"] | None = None,
+        variant: Literal["clean", "authors", "origin"] = "clean",
+        options: Mapping[str, Any] | None = None,
+        method_options: Mapping[str, Any] | None = None,
+        memory_options: Mapping[str, Any] | None = None,
+        joint_views: bool | None = None,
+        momentum: float = 0.9,
+        weight_decay: float = 1e-4,
+        hidden_dim: int = 512,
+        output_dim: int = 2048,
+        stem: Literal["auto", "small", "standard"] = "auto",
+        mean: Sequence[float] = CIFAR100_MEAN,
+        std: Sequence[float] = CIFAR100_STD,
+        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        execution: Literal["auto", "eager", "graph", "compiled"] = "auto",
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.strategy = strategy
+        self.method = method
+        self.backbone = backbone
+        self.image_size = image_size
+        self.stream_batch = stream_batch
+        self.batch = batch
+        self.passes = passes
+        self.memory = memory
+        self.memory_size = memory_size
+        self.lr = lr
+        self.omega = omega
+        self.tau = tau
+        self.augmentation = augmentation
+        self.variant = variant
+        self.options = options
+        self.method_options = method_options
+        self.memory_options = memory_options
+        self.joint_views = joint_views
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.hidden_dim = hidden_dim
+        self.output_dim = output_dim
+        self.stem = stem
+        self.mean = mean
+        self.std = std
+        self.precision = precision
+        self.execution = execution
+        self.seed = seed
+        self.device = device
+        self._check_numbers()
+        self.machine = self._build()
+        self.executor: Executor = make_executor(execution, self.machine)
+        self.budget = Budget(views=self.machine.strategy.views)
+        self.seen = 0
+        """Images trained on so far; those still pending are not counted."""
+        self.outcome: Outcome | None = None
+        """What the last step left: its samples, views, features and losses."""
+        self._pending = torch.empty(0, 3, image_size, image_size, dtype=torch.uint8, device=self.machine.device)
+
+    # ------------------------------------------------------------------ learning
+
+    def partial_fit(self, images: Images, *, callback: Callable[[Learner], object] | None = None) -> Learner:
+        """Learn from images, in the order given, each seen once.
+
+        They are cut into stream minibatches; a remainder waits for the next call.
+
+        Args:
+            images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images.
+            callback: called with the learner after every stream minibatch.
+        """
+        arrived = as_uint8(images, self.image_size).to(self.machine.device, non_blocking=True)
+        queue = torch.cat([self._pending, arrived])
+        whole = len(queue) - len(queue) % self.stream_batch
+        for start in range(0, whole, self.stream_batch):
+            # What waits is always exactly what was not trained on, so a callback may save the learner.
+            self._pending = queue[start + self.stream_batch :]
+            self._fit(queue[start : start + self.stream_batch])
+            if callback is not None:
+                callback(self)
+        self._pending = queue[whole:].clone()
+        return self
+
+    def flush(self) -> Learner:
+        """Train on the images that wait for a full minibatch, as a smaller one."""
+        if self.pending:
+            remainder, self._pending = self._pending, self._pending[:0]
+            self._fit(remainder)
+        return self
+
+    def boundary(self) -> Learner:
+        """Say that an experience has ended. Only CaSSLe-like strategies listen; images that wait keep waiting."""
+        self.machine.strategy.boundary(self.machine.encoder)
+        return self
+
+    @property
+    def pending(self) -> int:
+        """How many images wait for a full minibatch."""
+        return len(self._pending)
+
+    def _fit(self, stream: Tensor) -> None:
+        machine = self.machine
+        before = machine.strategy.enters == "before"
+        self.executor.arrive(stream)
+        if machine.memory is not None and before:
+            machine.memory.count(len(stream))
+        for _ in range(self.passes):
+            self.outcome = self.executor.step(stream)
+            self.budget.charge(self.outcome.trained)
+        assert self.outcome is not None
+        self.executor.depart(stream, self.outcome)
+        if machine.memory is not None and not before:
+            machine.memory.count(len(stream))
+        self.seen += len(stream)
+        if machine.device.type == "cpu" or self.seen // self.stream_batch % CHECK_EVERY == 0:
+            self.check_finite()
+
+    def check_finite(self) -> None:
+        """Raise :class:`DivergedError` if any loss so far was NaN or infinite."""
+        alarm = int(self.machine.alarm)
+        if alarm:
+            step, bits = alarm >> ALARM_BITS, alarm & (1 << ALARM_BITS) - 1
+            names = [name for name in self._loss_names() if name != "total"]
+            parts = [name for i, name in enumerate(names) if bits >> i & 1]
+            raise DivergedError(
+                f"the loss became NaN or infinite at step {step} (part: {', '.join(parts) or 'unknown'}); "
+                f"a smaller lr than {self.lr:g} usually helps"
+            )
+
+    def _loss_names(self) -> list[str]:
+        return list(self.outcome.losses) if self.outcome is not None else []
+
+    # ------------------------------------------------------------------ using what was learned
+
+    def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
+        """Backbone features, ``(n, d)`` float32 (d = 512 for ``resnet18``).
+
+        Args:
+            images: as for :meth:`partial_fit`.
+            batch: how many go through the network at once.
+        """
+        return self.encode(images, batch=batch).cpu().numpy()
+
+    @torch.no_grad()
+    def encode(self, images: Images, *, batch: int = 512) -> Tensor:
+        """As :meth:`transform`, but a tensor on the learner's device."""
+        machine = self.machine
+        pixels = as_uint8(images, self.image_size)
+        network = machine.encoder.backbone.eval()
+        try:
+            with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
+                chunks = [
+                    network(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
+                    for chunk in pixels.split(batch)
+                ]
+        finally:
+            network.train()
+        return torch.cat(chunks)
+
+    @property
+    def network(self) -> nn.Module:
+        """The backbone itself, in training: images ``(n, 3, s, s)`` normalised, to features ``(n, d)``."""
+        return self.machine.encoder.backbone
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Each part of the last step's loss by name, ``"total"`` included; empty before the first step."""
+        return {} if self.outcome is None else {name: float(loss) for name, loss in self.outcome.losses.items()}
+
+    # ------------------------------------------------------------------ saving
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments as they were given."""
+        return {name: getattr(self, name) for name in inspect.signature(Learner.__init__).parameters if name != "self"}
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole state into a folder, atomically; an earlier state there survives any failure."""
+        self.check_finite()
+        parameters = self.get_params()
+        if isinstance(self.backbone, nn.Module):
+            parameters["backbone"] = None
+        facts = {
+            "parameters": parameters,
+            "seen": self.seen,
+            "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
+            "strategy": self.machine.strategy.host_state(),
+            "generator": self.machine.device.type,
+            "versions": {"ocssl": __version__, "torch": torch.__version__},
+        }
+        checkpoint.write(path, "learner", facts, self._tensors())
+
+    @classmethod
+    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
+        """A learner that goes on exactly where the saved one was.
+
+        Args:
+            path: the folder that :meth:`save` wrote.
+            backbone: needed, with the architecture of then, if the learner was built on a module of your own.
+            overrides: arguments of the constructor that may differ here, e.g. ``device="cpu"``.
+        """
+        facts, tensors = checkpoint.read(path, "learner")
+        try:
+            parameters = {**facts["parameters"], **overrides}
+            if backbone is not None:
+                parameters["backbone"] = backbone
+            elif parameters["backbone"] is None:
+                raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+            learner = cls(**parameters)
+            learner._restore(facts, tensors)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
+        return learner
+
+    def _tensors(self) -> dict[str, Tensor]:
+        machine = self.machine
+        tensors = {
+            "pending": self._pending,
+            "generator": machine.generator.get_state(),
+            "steps": machine.steps,
+            **{f"encoder.{name}": tensor for name, tensor in machine.encoder.state_dict().items()},
+            **{f"strategy.{name}": tensor for name, tensor in machine.strategy.state_dict().items()},
+        }
+        if machine.memory is not None:
+            tensors |= {f"memory.{name}": tensor for name, tensor in machine.memory.state_dict().items()}
+        for i, parameter in enumerate(self._trained()):
+            if (velocity := machine.optimizer.state[parameter].get("momentum_buffer")) is not None:
+                tensors[f"momentum.{i}"] = velocity
+        return tensors
+
+    def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+        machine = self.machine
+        machine.encoder.load_state_dict(part("encoder."))
+        machine.strategy.load_state_dict(part("strategy."))
+        machine.strategy.load_host_state(facts["strategy"])
+        if machine.memory is not None:
+            machine.memory.load_state_dict(part("memory."))
+        velocities = part("momentum.")
+        for i, parameter in enumerate(self._trained()):
+            if str(i) in velocities:
+                velocity = torch.empty_like(parameter).copy_(velocities[str(i)])
+                machine.optimizer.state[parameter]["momentum_buffer"] = velocity
+        if facts["generator"] == machine.device.type:
+            machine.generator.set_state(tensors["generator"])
+        else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
+            machine.generator.manual_seed(_seed(self.seed, facts["budget"]["steps"]))
+        machine.steps.copy_(tensors["steps"])
+        self.seen = facts["seen"]
+        self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
+        self._pending = tensors["pending"].to(machine.device)
+
+    def _trained(self) -> list[nn.Parameter]:
+        return [parameter for group in self.machine.optimizer.param_groups for parameter in group["params"]]
+
+    # ------------------------------------------------------------------ building
+
+    def _check_numbers(self) -> None:
+        for name in ("image_size", "stream_batch", "passes", "memory_size", "hidden_dim", "output_dim"):
+            settings.require(name, getattr(self, name), low=1, whole=True)
+        for name in ("lr", "momentum", "weight_decay"):
+            settings.require(name, getattr(self, name), low=0)
+        settings.require("tau", self.tau, low=0, high=1)
+        settings.require("seed", self.seed, low=0, whole=True)
+        if self.omega is not None:
+            settings.require("omega", self.omega, low=0)
+        settings.choice("variant", self.variant, settings.VARIANTS)
+
+    def _build(self) -> Machine:
+        device = settings.pick_device(self.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_seed(self.seed, 0))
+            encoder, strategy = self._networks()
+        encoder.to(device)
+        strategy.to(device)
+        parameters = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
+        order = self.augmentation or ("authors" if self.variant == "authors" else "clean")
+        return Machine(
+            encoder=encoder,
+            strategy=strategy,
+            memory=self._make_memory(strategy, encoder.output_dim, device),
+            augment=Augmentation(self.image_size, order=order, mean=self.mean, std=self.std, device=device),
+            optimizer=torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay),
+            generator=torch.Generator(device).manual_seed(_seed(self.seed, 1)),
+            autocast=settings.autocast_dtype(self.precision, device),
+            joint_views=self.variant != "authors" if self.joint_views is None else self.joint_views,
+            steps=torch.zeros((), dtype=torch.int64, device=device),
+            alarm=torch.zeros((), dtype=torch.int64, device=device),
+        )
+
+    def _networks(self) -> tuple[Encoder, Strategy]:
+        kind = strategies.get(self.strategy)
+        method_name = settings.method_name(self.strategy, self.method)
+        backbone, feature_dim = build_backbone(self.backbone, self.image_size, self.stem)
+        dims = Dims(feature_dim, self.hidden_dim, self.output_dim)
+        method = None
+        if method_name is not None:
+            method = methods.get(method_name)(dims, **settings.method_options(method_name, self.method_options))
+        encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
+        setup = Setup(
+            encoder=encoder,
+            method=method,
+            dims=dims,
+            output_dim=encoder.output_dim,
+            image_size=self.image_size,
+            stream_batch=self.stream_batch,
+            batch=settings.batch_size(self.strategy, self.stream_batch, self.batch),
+            omega=self.omega,
+            tau=self.tau,
+        )
+        return encoder, kind(setup, **settings.strategy_options(self.strategy, self.variant, self.options))
+
+    def _make_memory(self, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
+        name = settings.memory_name(self.strategy, self.memory)
+        if name is None:
+            return None
+        kind = memory.get(name)
+        columns = strategy.columns()
+        if kind.needs_features:
+            columns.setdefault("features", Column((output_dim,)))
+        return kind(
+            self.memory_size,
+            (3, self.image_size, self.image_size),
+            porch=self.stream_batch,
+            columns=columns,
+            device=device,
+            **settings.memory_options(self.strategy, name, self.variant, self.memory_options),
+        )
+
+
+def _seed(seed: int, use: int) -> int:
+    """Separate 63-bit seeds for separate uses of one user-given seed."""
+    return int(np.random.SeedSequence([seed, use]).generate_state(1, np.uint64)[0] >> 1)

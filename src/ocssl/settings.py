@@ -1,0 +1,167 @@
+"""Checks of a learner's settings, and what those left open become."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ocssl import memory, methods, strategies
+from ocssl.errors import ConfigError
+from ocssl.memory import Memory
+from ocssl.registry import unknown
+from ocssl.strategies import Strategy
+
+VARIANTS = ("clean", "authors", "origin")
+PRECISIONS = ("auto", "fp32", "bf16")
+REPLAY_BATCH = 128  # replay samples per batch unless told otherwise: the paper's 138 with its stream_batch of 10
+
+
+def require(name: str, value: Any, *, low: float, high: float = float("inf"), whole: bool = False) -> None:
+    """Refuse a number outside ``[low, high]``, or one that should be whole and is not.
+
+    >>> require("tau", 1.5, low=0, high=1)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: tau must be a number from 0 to 1, not 1.5
+    """
+    kind = "a whole number" if whole else "a number"
+    right_type = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not right_type or not low <= value <= high:
+        bounds = f"from {low:g} to {high:g}" if high < float("inf") else f"of at least {low:g}"
+        raise ConfigError(f"{name} must be {kind} {bounds}, not {value!r}")
+
+
+def choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the known ones.
+
+    >>> choice("precision", "fp16", ("fp32", "bf16"))
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: unknown precision 'fp16'; did you mean 'bf16'? Known: fp32, bf16
+    """
+    if value not in known:
+        raise unknown(name, value, known)
+
+
+def method_name(strategy: str, method: str | None) -> str | None:
+    """The objective a strategy runs with: SimSiam unless told otherwise, none where it brings its own.
+
+    >>> method_name("cla-e", None)
+    'simsiam'
+    """
+    if strategies.get(strategy).brings_objective:
+        if method is not None:
+            raise ConfigError(f"strategy '{strategy}' brings its own objective; leave method unset, not '{method}'")
+        return None
+    name = method or "simsiam"
+    methods.get(name)
+    return name
+
+
+def memory_name(strategy: str, name: str | None) -> str | None:
+    """The memory a strategy runs with: its own choice unless told otherwise, none where it keeps nothing.
+
+    >>> memory_name("cla-e", None), memory_name("finetune", None)
+    ('fifo', None)
+    """
+    default = strategies.get(strategy).default_memory
+    if default is None and name is not None:
+        raise ConfigError(f"strategy '{strategy}' keeps no memory; leave memory unset, not '{name}'")
+    if name is not None:
+        memory.get(name)
+    return name or default
+
+
+def batch_size(strategy: str, stream_batch: int, batch: int | None) -> int:
+    """b: as told, else the stream minibatch plus replay where the strategy replays.
+
+    >>> batch_size("er", 10, None), batch_size("finetune", 10, None)
+    (138, 10)
+    """
+    if batch is None:
+        composition = strategies.get(strategy).composition
+        return stream_batch if composition in ("stream", "mixed") else stream_batch + REPLAY_BATCH
+    require("batch", batch, low=1, whole=True)
+    if batch < stream_batch:
+        raise ConfigError(f"batch ({batch}) must be at least stream_batch ({stream_batch})")
+    return batch
+
+
+def strategy_options(strategy: str, variant: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options of a strategy: those of the variant, overridden by the user's.
+
+    >>> strategy_options("cassle", "authors", {"aligner_dim": 64})
+    {'from_start': True, 'aligner_dim': 64}
+    """
+    kind = strategies.get(strategy)
+    return _merged(f"option of strategy '{strategy}'", kind, Strategy, kind.variants.get(variant, {}), given)
+
+
+def memory_options(strategy: str, name: str, variant: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options of a memory: the strategy's variant speaks for its own memory only.
+
+    >>> memory_options("minred", "minred", "origin", None)
+    {'drops': 'simultaneous'}
+    """
+    kind = strategies.get(strategy)
+    preset = kind.memory_variants.get(variant, {}) if name == kind.default_memory else {}
+    return _merged(f"option of memory '{name}'", memory.get(name), Memory, preset, given)
+
+
+def method_options(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options of a method.
+
+    >>> method_options("simclr", {"temperature": 0.2})
+    {'temperature': 0.2}
+    """
+    return _merged(f"option of method '{name}'", methods.get(name), methods.Method, {}, given)
+
+
+def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """What the forward pass is rounded to: bfloat16 on a GPU, nothing elsewhere, unless told otherwise."""
+    choice("precision", precision, PRECISIONS)
+    low = precision == "bf16" or (precision == "auto" and device.type == "cuda")
+    return torch.bfloat16 if low else None
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is a CUDA device where there is one.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"device '{name}' cannot be used: {reason}") from error
+    return device
+
+
+def _merged(
+    kind: str, built: type, base: type, preset: Mapping[str, Any], given: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    known = _options(built) - _options(base)
+    for name in given or {}:
+        if name not in known:
+            raise unknown(kind, name, sorted(known))
+    return {**preset, **(given or {})}
+
+
+def _options(built: type) -> set[str]:
+    """Optional arguments of a class, those of its bases included where the constructor passes them on."""
+    found: set[str] = set()
+    for kind in built.__mro__:
+        if "__init__" not in vars(kind):
+            continue
+        parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+        found |= {p.name for p in parameters if p.default is not p.empty or p.kind is p.KEYWORD_ONLY}
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found
