@@ -163,7 +163,7 @@ class MappedSource(Source):
 
     # The kernel counts mapped pages as this process's memory until they are given back. The file stays in the
     # system's page cache, so giving back costs next to nothing.
-    _GIVE_BACK_BYTES = 64 << 20
+    _GIVE_BACK_BYTES = 32 << 20
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class MappedSource(Source):
         return len(self._pixels)
 
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        images = self._pixels[np.asarray(indices, dtype=np.int64)]
+        images = self._pixels.take(np.asarray(indices, dtype=np.int64), axis=0)
         self._touched += images.nbytes
         if self._touched > self._GIVE_BACK_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)

@@ -16,6 +16,9 @@ from PIL import Image, UnidentifiedImageError
 Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
 
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
+
 MAX_PIXELS = 80_000_000
 """More pixels than this in one picture count as a decompression bomb."""
 
@@ -67,7 +70,7 @@ def _open(picture: Picture) -> Image.Image:
     content = picture.read_bytes() if isinstance(picture, Path) else picture
     if not content:
         raise BadImage("it is empty")
-    return Image.open(io.BytesIO(content))
+    return Image.open(io.BytesIO(content), formats=FORMATS)
 
 
 def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
@@ -108,7 +111,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return "it is not an image in any known format"
+        return f"it is not an image ({', '.join(FORMATS)})"
     if isinstance(error, PermissionError):
         return "it may not be read (permission denied)"
     if isinstance(error, FileNotFoundError):

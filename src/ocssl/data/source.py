@@ -140,4 +140,4 @@ class ResidentSource(Source):
         return len(self._pixels)
 
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        return self._pixels[torch.as_tensor(indices, dtype=torch.int64)]
+        return self._pixels.index_select(0, torch.as_tensor(indices, dtype=torch.int64))
