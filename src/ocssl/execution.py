@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ocssl.batch import Outcome
+from ocssl.errors import ConfigError
+from ocssl.nn import Encoder
 from ocssl.settings import choice
 from ocssl.step import Machine, arrive, depart, train_step
 
-EXECUTIONS = ("auto", "eager")
+T = TypeVar("T")
+
+EXECUTIONS = ("auto", "eager", "graph", "compiled")
+WARM_UPS = 3  # real steps, run eagerly, before a part is captured: libraries choose and allocate in them
 
 
 class Executor(Protocol):
     """Runs the three parts of a minibatch's way through the machine."""
+
+    preparing: float
+    """Seconds spent so far on warming up, compiling and capturing."""
 
     def arrive(self, stream: Tensor) -> None:
         """Before the passes."""
@@ -28,6 +41,8 @@ class Executor(Protocol):
 
 class Eager:
     """Operation by operation, as the functions of :mod:`ocssl.step` say."""
+
+    preparing = 0.0
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -45,7 +60,108 @@ class Eager:
         depart(self.machine, stream, outcome)
 
 
+@dataclass
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    stream: Tensor
+    result: Any
+
+
+class Graphs:
+    """Each part captured once per phase and minibatch size as a CUDA graph, then replayed.
+
+    A replay does the very operations that were captured, on the same addresses, without Python in between. Warm-up runs
+    are real ones, so a captured run draws the same numbers and takes the same steps as an eager one.
+
+    Args:
+        compile: let torch.compile fuse the networks and the augmentation first.
+    """
+
+    def __init__(self, machine: Machine, compile: bool = False) -> None:
+        self.machine = machine
+        self.preparing = 0.0
+        self._side = torch.cuda.Stream(machine.device)
+        self._runs: Counter[Hashable] = Counter()
+        self._captured: dict[Hashable, _Captured] = {}
+        if compile:
+            for module in _networks(machine):
+                module.compile()
+            machine.augment.apply = torch.compile(machine.augment.apply)  # type: ignore[method-assign]
+
+    def arrive(self, stream: Tensor) -> None:
+        """Before the passes."""
+        if self.machine.memory is not None and self.machine.strategy.enters == "before":
+            self._run("arrive", lambda images: arrive(self.machine, images), stream)
+
+    def step(self, stream: Tensor) -> Outcome:
+        """One pass."""
+        return self._run("step", lambda images: train_step(self.machine, images), stream)
+
+    def depart(self, stream: Tensor, outcome: Outcome) -> None:
+        """After the passes."""
+        # The captured part reads the last step's results where that step's graph leaves them.
+        captured = any(step.result is outcome for step in self._captured.values())
+        self._run("depart", lambda images: depart(self.machine, images, outcome), stream, capture=captured)
+
+    def _run(self, part: str, function: Callable[[Tensor], T], stream: Tensor, capture: bool = True) -> T:
+        key = part, self.machine.strategy.phase(self.machine.memory), len(stream)
+        if (ready := self._captured.get(key)) is not None:
+            ready.stream.copy_(stream)
+            ready.graph.replay()
+            result: T = ready.result
+            return result
+        started = time.perf_counter()
+        if capture and self._runs[key] >= WARM_UPS:
+            result = self._capture(key, function, stream)
+        else:
+            self._runs[key] += 1
+            result = self._warm_up(function, stream)
+        self.preparing += time.perf_counter() - started
+        return result
+
+    def _warm_up(self, function: Callable[[Tensor], T], stream: Tensor) -> T:
+        """A real run on the stream that the capture will use."""
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side), _cudnn(self.machine):
+            result = function(stream)
+        torch.cuda.current_stream().wait_stream(self._side)
+        return result
+
+    def _capture(self, key: Hashable, function: Callable[[Tensor], T], stream: Tensor) -> T:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.machine.generator)
+        static = stream.clone()
+        with torch.cuda.graph(graph, stream=self._side), _cudnn(self.machine):
+            result = function(static)
+        graph.replay()  # capturing only records: this is the run itself
+        self._captured[key] = _Captured(graph, static, result)
+        return result
+
+
 def make_executor(name: str, machine: Machine) -> Executor:
-    """The executor of that name; ``auto`` is the fastest that the machine's device allows."""
+    """The executor of that name; ``auto`` captures graphs on a GPU and is eager elsewhere."""
     choice("execution", name, EXECUTIONS)
-    return Eager(machine)
+    if name == "auto":
+        name = "graph" if machine.device.type == "cuda" else "eager"
+    if name == "eager":
+        return Eager(machine)
+    if machine.device.type != "cuda":
+        raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{machine.device}'")
+    return Graphs(machine, compile=name == "compiled")
+
+
+def _cudnn(machine: Machine) -> Any:
+    """Shapes are fixed, so cuDNN may try its algorithms; exact float32 means no TF32 in convolutions."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=machine.autocast is not None)
+
+
+def _networks(machine: Machine) -> Iterator[nn.Module]:
+    """Every network that a step runs: backbones and projectors, the teachers' too, and all heads."""
+    for root in (machine.encoder, machine.strategy):
+        for module in root.modules():
+            if isinstance(module, Encoder):
+                yield module.backbone
+                yield module.projector
+    for owner in (machine.strategy, machine.strategy.method):
+        if owner is not None:
+            yield from (head for head in owner.children() if isinstance(head, nn.Sequential))

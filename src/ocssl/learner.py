@@ -20,7 +20,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, build_backbone
+from ocssl.nn import Encoder, build_backbone, channels_last
 from ocssl.step import ALARM_BITS, Machine
 from ocssl.strategies import Setup, Strategy
 
@@ -232,7 +232,7 @@ class Learner:
         try:
             with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
                 chunks = [
-                    network(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
+                    network.forward(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
                     for chunk in pixels.split(batch)
                 ]
         finally:
@@ -356,6 +356,9 @@ class Learner:
             encoder, strategy = self._networks()
         encoder.to(device)
         strategy.to(device)
+        if device.type == "cuda":
+            channels_last(encoder)
+            channels_last(strategy)
         parameters = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
         order = self.augmentation or ("authors" if self.variant == "authors" else "clean")
         return Machine(
@@ -363,7 +366,13 @@ class Learner:
             strategy=strategy,
             memory=self._make_memory(strategy, encoder.output_dim, device),
             augment=Augmentation(self.image_size, order=order, mean=self.mean, std=self.std, device=device),
-            optimizer=torch.optim.SGD(parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay),
+            optimizer=torch.optim.SGD(
+                parameters,
+                lr=self.lr,
+                momentum=self.momentum,
+                weight_decay=self.weight_decay,
+                fused=device.type == "cuda",
+            ),
             generator=torch.Generator(device).manual_seed(_seed(self.seed, 1)),
             autocast=settings.autocast_dtype(self.precision, device),
             joint_views=self.variant != "authors" if self.joint_views is None else self.joint_views,

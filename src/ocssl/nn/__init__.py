@@ -2,7 +2,7 @@
 
 from ocssl.nn.backbones import build_backbone
 from ocssl.nn.ema import ema_update, frozen_copy
-from ocssl.nn.encoder import Encoder, Features
+from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import mlp, predictor, projector
 from ocssl.nn.resnet import ResNet18
 
@@ -11,6 +11,7 @@ __all__ = [
     "Features",
     "ResNet18",
     "build_backbone",
+    "channels_last",
     "ema_update",
     "frozen_copy",
     "mlp",

@@ -1,0 +1,67 @@
+"""Captured and compiled execution against eager execution, on a real GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ocssl
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def images(n: int) -> torch.Tensor:
+    return torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)).cuda()
+
+
+def learner(strategy: str, execution: str, precision: str = "fp32", **settings: object) -> ocssl.Learner:
+    kind = ocssl.strategies.get(strategy)
+    batch = 10 if kind.composition in ("stream", "mixed") else 30
+    return ocssl.Learner(
+        strategy=strategy,
+        backbone="resnet18-w16",
+        batch=batch,
+        passes=2,
+        lr=0.01,
+        memory_size=64,
+        hidden_dim=64,
+        output_dim=128,
+        device="cuda",
+        execution=execution,
+        precision=precision,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("strategy", ocssl.strategies.names())
+def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str) -> None:
+    stream = images(1000)
+    histories = {}
+    for execution in ("eager", "graph"):
+        subject = learner(strategy, execution)
+        history: list[float] = []
+        subject.partial_fit(stream[:500], callback=lambda s, h=history: h.append(s.losses["total"]))
+        subject.boundary()
+        subject.partial_fit(stream[500:], callback=lambda s, h=history: h.append(s.losses["total"]))
+        histories[execution] = torch.tensor(history), subject.machine.generator.get_state(), subject.budget.spent
+    eager, graph = histories["eager"], histories["graph"]
+    assert torch.equal(eager[1], graph[1]), "the generators have drawn differently"
+    assert eager[2] == graph[2]
+    torch.testing.assert_close(graph[0], eager[0], rtol=1e-3, atol=1e-3)
+
+
+def test_a_resumed_captured_run_draws_on_where_it_stopped(tmp_path) -> None:
+    stream = images(400)
+    whole = learner("cla-e", "graph").partial_fit(stream)
+    first = learner("cla-e", "graph").partial_fit(stream[:205])
+    first.save(tmp_path / "state")
+    second = ocssl.Learner.load(tmp_path / "state").partial_fit(stream[205:])
+    assert torch.equal(second.machine.generator.get_state(), whole.machine.generator.get_state())
+    assert second.budget == whole.budget
+    torch.testing.assert_close(second.encode(stream[:50]), whole.encode(stream[:50]), rtol=1e-2, atol=1e-2)
+
+
+def test_low_precision_stays_near_full_precision() -> None:
+    stream = images(200)
+    low, full = (learner("er", "graph", precision).partial_fit(stream) for precision in ("bf16", "fp32"))
+    assert abs(low.losses["total"] - full.losses["total"]) < 0.05
