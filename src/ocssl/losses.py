@@ -21,7 +21,7 @@ def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @functools.wraps(loss)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        device = next(arg.device.type for arg in args if isinstance(arg, Tensor))
+        device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         with torch.autocast(device, enabled=False):
             return loss(*args, **kwargs)
 
