@@ -1,13 +1,8 @@
-"""What the data tests share: a cache of their own, small pictures, and files that hold them."""
+"""Every data test has a cache of its own."""
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
-import numpy as np
 import pytest
-from PIL import Image
 
 
 @pytest.fixture(autouse=True)
@@ -16,29 +11,3 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("OCSSL_DATA", raising=False)
     return tmp_path / "cache"
-
-
-def pixels(seed: int, *shape: int) -> np.ndarray:
-    """Random uint8 pixels, (32, 32, 3) unless told otherwise."""
-    return np.random.default_rng(seed).integers(0, 256, shape or (32, 32, 3), dtype=np.uint8)
-
-
-def png(image: np.ndarray) -> bytes:
-    """A lossless file, so that what comes out can be compared bit by bit."""
-    return encoded(Image.fromarray(image), "PNG")
-
-
-def encoded(image: Image.Image, form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
-
-
-def chw(image: np.ndarray) -> np.ndarray:
-    return image.transpose(2, 0, 1)

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
-from conftest import pixels, write
+from pictures import pixels, write
 
 from ocssl import data
 from ocssl.data import catalog

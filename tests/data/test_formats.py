@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import tarfile
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from conftest import chw, pixels, png, write
+from pictures import chw, pixels, png, write
 from PIL import Image
 
 from ocssl import data
@@ -254,6 +255,20 @@ def test_one_sets_parquet_is_not_taken_for_another(tmp_path):
             data.load("cifar10", root=root, download=False)
 
 
+def test_a_full_imagenet_in_parquet_is_not_taken_for_100_classes(tmp_path):
+    write_parquet(tmp_path / "imagenet" / "train-0.parquet", [pixels(0)], [0])
+    for name in ("imagenet100", "imagenet100:authors"):
+        with pytest.raises(DataError, match="was not found below"):
+            data.load(name, root=tmp_path)
+
+
+def test_two_sets_in_one_folder_are_not_mixed(tmp_path):
+    for config in ("cropped_digits", "full_numbers"):
+        write_parquet(tmp_path / "svhn" / config / "train-0.parquet", [pixels(0)], [0])
+    with pytest.raises(DataError, match="more than one set: cropped_digits, full_numbers"):
+        data.load("svhn", root=tmp_path)
+
+
 def test_parquet_columns_go_by_other_names_too(tmp_path):
     write_parquet(tmp_path / "a.parquet", [pixels(0), pixels(1)], ["dog", "cat"], image="image", label="label")
     source = data.load(f"parquet:{tmp_path / 'a.parquet'}")
@@ -327,8 +342,6 @@ def test_a_folder_of_class_folders_is_labelled(tmp_path):
 
 
 def test_a_folder_without_class_folders_is_unlabelled_and_knows_names_and_times(tmp_path):
-    import os
-
     for number, name in enumerate(["x.png", "y.png", "sub/z.png"]):
         path = write(tmp_path / "pile" / name, png(pixels(number)))
         os.utime(path, (1000 - number, 1000 - number))
@@ -337,6 +350,15 @@ def test_a_folder_without_class_folders_is_unlabelled_and_knows_names_and_times(
     assert source.column("name").tolist() == ["sub/z.png", "x.png", "y.png"]
     stream = data.streams.ordered(keys=source.column("mtime"), stream_batch=3)
     assert next(iter(stream)).tolist() == [0, 2, 1]
+
+
+def test_linked_folders_are_followed_and_links_that_lead_back_are_not(tmp_path):
+    write(tmp_path / "elsewhere" / "1.png", png(pixels(0)))
+    write(tmp_path / "pile" / "a" / "2.png", png(pixels(1)))
+    (tmp_path / "pile" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "pile" / "a" / "back").symlink_to(tmp_path / "pile")
+    (tmp_path / "pile" / "a" / "self").symlink_to(tmp_path / "pile" / "a")
+    assert_holds(data.load(f"folder:{tmp_path / 'pile'}"), [pixels(1), pixels(0)], [0, 1], ["a", "b"])
 
 
 def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tmp_path):
@@ -416,6 +438,8 @@ def test_unknown_names_splits_and_modes_are_refused_with_the_nearest_known():
         data.load("shapes", split="tset")
     with pytest.raises(ConfigError, match="unknown on_bad_image 'skp'; did you mean 'skip'"):
         data.load("shapes", on_bad_image="skp")
+    with pytest.raises(ConfigError, match="image_size must be at least one pixel, not 0"):
+        data.load("shapes", image_size=0)
     with pytest.raises(DataError, match="needs a path after the colon"):
         data.load("folder:")
     with pytest.raises(DataError, match=r"there is no \.parquet file at"):

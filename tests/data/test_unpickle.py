@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import write
+from pictures import write
 
 from ocssl import data
 from ocssl.data.formats.unpickle import load_arrays

@@ -33,6 +33,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 CHUNK_BYTES = 8 << 20
+MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait for the interpreter lock
 PIXELS, JOURNAL = "images.u8", "journal.jsonl"
 
 
@@ -216,7 +217,7 @@ def _batches(items: Iterator[Item], size: int, start: int) -> Iterator[tuple[int
 
 def _in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
     """Map with worker threads (Pillow decodes outside the interpreter lock), holding few results at a time."""
-    workers = os.cpu_count() or 1
+    workers = min(os.cpu_count() or 1, MAX_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[Result]] = deque()
         try:

@@ -96,7 +96,7 @@ def cached(
     if source.skipped:
         if on_bad_image == "error":
             raise bad_image_error(source.skipped[0].name, source.skipped[0].reason)
-        log.warning("%s: %d images were left out; %s names them", about.name, len(source.skipped), folder / SKIPPED)
+        log.warning("%s: left out %d bad images, named in %s", about.name, len(source.skipped), folder / SKIPPED)
     return source
 
 

@@ -39,7 +39,8 @@ class KnownSet:
         advice: what to fetch and where to put it, as a clause that follows "not found".
         image_size: the customary side length.
         aliases: what its own folder may be called.
-        find: the split's pictures in a given folder, None when they are not there.
+        parquet: what the folder with its Hugging Face parquet files may be called.
+        find: the split's pictures in a given folder in any other layout, None when they are not there.
         downloads: official files by split, put right below the data root.
         drawn: makes the images instead of finding them, from the split and the side length.
     """
@@ -49,6 +50,7 @@ class KnownSet:
     advice: str
     image_size: int
     aliases: tuple[str, ...] = ()
+    parquet: tuple[str, ...] = ()
     find: Find = lambda folder, split: None
     downloads: dict[str, Download] | None = None
     drawn: Callable[[str, int], Source] | None = None
@@ -61,19 +63,18 @@ class KnownSet:
 
     def locate(self, root: Path, split: str) -> Origin | None:
         """Search the root and the set's own folders below it, in every layout that is known."""
-        own = list(homes(root, self.aliases))
-        return next((origin for origin in self._candidates(root, own, split) if origin), None)
+        return next((origin for origin in self._candidates(root, split) if origin), None)
 
-    def _candidates(self, root: Path, own: list[Path], split: str) -> Iterator[Origin | None]:
-        for folder in own:
-            files = parquet_files(folder, split)
-            if files:
+    def _candidates(self, root: Path, split: str) -> Iterator[Origin | None]:
+        for folder in homes(root, self.parquet):
+            if files := parquet_files(folder, split):
                 from ocssl.data.formats.parquet import ParquetOrigin
 
                 yield ParquetOrigin(files)
+        for folder in homes(root, self.aliases):
             yield self.find(folder, split)
-        # Right below the root only what carries the set's name in its own: official archives and their folders.
-        if self.downloads and root not in own:
+        # Right below the root only official files, which no other set can be mistaken for.
+        if self.downloads:
             yield self.find(root, split)
 
 
@@ -135,6 +136,7 @@ _add(
         f"it is downloaded when needed, or put {CIFAR100.archive} or its Hugging Face parquet files into cifar100/",
         32,
         aliases=("cifar100", CIFAR100.folder),
+        parquet=("cifar100",),
         find=_cifar(CIFAR100),
         downloads={"train": _CIFAR100_FILE, "test": _CIFAR100_FILE},
         mean=(0.5071, 0.4865, 0.4409),
@@ -148,6 +150,7 @@ _add(
         f"it is downloaded when needed, or put {CIFAR10.archive} or its Hugging Face parquet files into cifar10/",
         32,
         aliases=("cifar10", CIFAR10.folder),
+        parquet=("cifar10",),
         find=_cifar(CIFAR10),
         downloads={"train": _CIFAR10_FILE, "test": _CIFAR10_FILE},
         mean=(0.4914, 0.4822, 0.4465),
@@ -161,6 +164,7 @@ _add(
         "it is downloaded when needed, or put train_32x32.mat and test_32x32.mat into svhn/",
         32,
         aliases=("svhn", "house-numbers"),
+        parquet=("svhn", "cropped-digits"),
         find=_svhn,
         downloads={
             "train": Download(f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
@@ -177,6 +181,7 @@ _add(
         _IMAGENET_ADVICE,
         224,
         aliases=_IMAGENET_HOMES,
+        parquet=("imagenet100",),
         find=_imagenet100(None),
     )
 )
@@ -196,7 +201,8 @@ _add(
         "110,000 photographs of 200 classes, 64×64",
         "unpack cs231n.stanford.edu/tiny-imagenet-200.zip, so that tiny-imagenet-200/train lies below the root",
         64,
-        aliases=("tinyimagenet", "tinyimagenet200"),
+        aliases=("tiny-imagenet", "tiny-imagenet-200"),
+        parquet=("tiny-imagenet",),
         find=find_tiny_imagenet,
     )
 )
@@ -207,7 +213,8 @@ _add(
         "put its images into class folders, cars/train/NAME/*.jpg and cars/test/NAME/*.jpg below the root, "
         "or its Hugging Face parquet files into cars/",
         224,
-        aliases=("cars", "stanfordcars", "cars196", "cardata"),
+        aliases=("cars", "stanford-cars", "car-data"),
+        parquet=("cars", "stanford-cars"),
         find=one_split,
     )
 )
@@ -215,7 +222,7 @@ _add(
     KnownSet(
         "shapes",
         "10,800 figures of 18 classes, drawn by code, 32×32",
-        "nothing is needed",
+        "nothing is needed, they are drawn",
         32,
         drawn=_draw_shapes,
     )

@@ -21,7 +21,7 @@ from ocssl.data.formats.tar import TarOrigin
 from ocssl.data.origin import Item, Origin
 from ocssl.data.places import SPLIT_NAMES, data_root, split_of
 from ocssl.data.source import About, Source
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
@@ -57,6 +57,8 @@ def load(
     """
     if split not in SPLIT_NAMES:
         raise unknown("split", split, SPLIT_NAMES)
+    if image_size is not None and image_size < 1:
+        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
     if on_bad_image not in get_args(OnBadImage):
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
     if is_address(address):

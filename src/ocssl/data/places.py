@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ocssl.errors import DataError
+
 SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
 
 
@@ -36,6 +38,9 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
     """The parquet shards of a split in a folder, or in one folder below it as the Hub's repositories have it."""
     for pattern in ("*.parquet", "*/*.parquet"):
         files = [file for file in sorted(folder.glob(pattern)) if split_of(file) == split]
+        places = sorted({file.parent.name for file in files})
+        if len(places) > 1:
+            raise DataError(f"{folder} has parquet files of more than one set: {', '.join(places)}; keep one of them")
         if files:
             return files
     return []

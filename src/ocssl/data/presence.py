@@ -30,6 +30,8 @@ def presence(address: str, split: str, *, root: str | Path | None = None, image_
     known = None if is_address(address) else known_set(address)
     if known and known.drawn:
         return Presence("ready", "drawn by code")
+    if address.startswith("hf:"):
+        return Presence("download", "asked for on the Hugging Face Hub when used")
     place = data_root(root)
     try:
         origin = known.locate(place, split) if known else open_address(address, split)

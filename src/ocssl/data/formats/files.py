@@ -102,10 +102,7 @@ def image_files(folder: Path) -> list[str]:
         raise DataError(f"there is no folder {folder}")
     found: list[str] = []
     for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if _is_cycle(folder, place):
-            folders.clear()
-            continue
+        folders[:] = [name for name in folders if not (name.startswith(".") or _leads_back(place, name))]
         prefix = os.path.relpath(place, folder)
         found += (
             name if prefix == os.curdir else os.path.join(prefix, name)
@@ -115,9 +112,10 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _is_cycle(top: Path, place: str) -> bool:
-    """Whether a linked folder leads back to one that contains it."""
-    return os.path.islink(place) and str(top.resolve()).startswith(os.path.realpath(place))
+def _leads_back(place: str, name: str) -> bool:
+    """Whether a folder is a link to one that contains it."""
+    folder = Path(place, name)
+    return folder.is_symlink() and Path(place).resolve().is_relative_to(folder.resolve())
 
 
 def _top(file: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
 
 def _split(name: str) -> tuple[str, str]:
     """Stem and lower-case suffix of a member, the file's name parted at its first dot."""
-    folder, file = os.path.split(name)
+    folder, file = posixpath.split(name)
     stem, dot, suffix = file.partition(".")
     return f"{folder}/{stem}", (dot + suffix).lower()
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import pixels, png, write
+from pictures import pixels, png, write
 from PIL import Image
 from typer.testing import CliRunner
 

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from conftest import chw, pixels, png, write
+from pictures import chw, pixels, png, write
 
 from ocssl import data
 from ocssl.data import build, cache
