@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Outcome
 from ocssl.errors import ConfigError
-from ocssl.nn import Encoder
+from ocssl.nn import Encoder, Head
 from ocssl.settings import choice
 from ocssl.step import Machine, arrive, depart, train_step
 
@@ -49,11 +50,13 @@ class Eager:
 
     def arrive(self, stream: Tensor) -> None:
         """Before the passes."""
-        arrive(self.machine, stream)
+        with _kernels(self.machine):
+            arrive(self.machine, stream)
 
     def step(self, stream: Tensor) -> Outcome:
         """One pass."""
-        return train_step(self.machine, stream)
+        with _kernels(self.machine):
+            return train_step(self.machine, stream)
 
     def depart(self, stream: Tensor, outcome: Outcome) -> None:
         """After the passes."""
@@ -84,9 +87,11 @@ class Graphs:
         self._runs: Counter[Hashable] = Counter()
         self._captured: dict[Hashable, _Captured] = {}
         if compile:
+            # All heads share one forward function, and each is compiled for itself.
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             for module in _networks(machine):
-                module.compile()
-            machine.augment.apply = torch.compile(machine.augment.apply)  # type: ignore[method-assign]
+                module.compile(dynamic=False)
+            machine.augment.apply = torch.compile(machine.augment.apply, dynamic=False)  # type: ignore[method-assign]
 
     def arrive(self, stream: Tensor) -> None:
         """Before the passes."""
@@ -99,6 +104,9 @@ class Graphs:
 
     def depart(self, stream: Tensor, outcome: Outcome) -> None:
         """After the passes."""
+        if self.machine.memory is None:
+            depart(self.machine, stream, outcome)
+            return
         # The captured part reads the last step's results where that step's graph leaves them.
         captured = any(step.result is outcome for step in self._captured.values())
         self._run("depart", lambda images: depart(self.machine, images, outcome), stream, capture=captured)
@@ -122,7 +130,7 @@ class Graphs:
     def _warm_up(self, function: Callable[[Tensor], T], stream: Tensor) -> T:
         """A real run on the stream that the capture will use."""
         self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side), _cudnn(self.machine):
+        with torch.cuda.stream(self._side), _kernels(self.machine), self._stance():
             result = function(stream)
         torch.cuda.current_stream().wait_stream(self._side)
         return result
@@ -131,11 +139,17 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.machine.generator)
         static = stream.clone()
-        with torch.cuda.graph(graph, stream=self._side), _cudnn(self.machine):
+        with torch.cuda.graph(graph, stream=self._side), _kernels(self.machine), self._stance():
             result = function(static)
         graph.replay()  # capturing only records: this is the run itself
         self._captured[key] = _Captured(graph, static, result)
         return result
+
+    def _stance(self) -> AbstractContextManager[object]:
+        """Compiling pays for the thousands of steps with replay, not for the few before it."""
+        memory = self.machine.memory
+        settled = memory is None or self.machine.strategy.replaying(memory)
+        return nullcontext() if settled else torch.compiler.set_stance("force_eager")
 
 
 def make_executor(name: str, machine: Machine) -> Executor:
@@ -150,9 +164,15 @@ def make_executor(name: str, machine: Machine) -> Executor:
     return Graphs(machine, compile=name == "compiled")
 
 
-def _cudnn(machine: Machine) -> Any:
-    """Shapes are fixed, so cuDNN may try its algorithms; exact float32 means no TF32 in convolutions."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=machine.autocast is not None)
+def _kernels(machine: Machine) -> AbstractContextManager[object]:
+    """How cuDNN picks its kernels: the fastest for these fixed shapes, or, in float32, exact and always the same."""
+    if machine.device.type != "cuda":
+        return nullcontext()
+    exact = machine.autocast is None
+    flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
+        enabled=True, benchmark=not exact, deterministic=exact, allow_tf32=not exact
+    )
+    return flags
 
 
 def _networks(machine: Machine) -> Iterator[nn.Module]:
@@ -164,4 +184,4 @@ def _networks(machine: Machine) -> Iterator[nn.Module]:
                 yield module.projector
     for owner in (machine.strategy, machine.strategy.method):
         if owner is not None:
-            yield from (head for head in owner.children() if isinstance(head, nn.Sequential))
+            yield from (head for head in owner.children() if isinstance(head, Head))

@@ -304,10 +304,7 @@ class Learner:
         }
         if machine.memory is not None:
             tensors |= {f"memory.{name}": tensor for name, tensor in machine.memory.state_dict().items()}
-        for i, parameter in enumerate(self._trained()):
-            if (velocity := machine.optimizer.state[parameter].get("momentum_buffer")) is not None:
-                tensors[f"momentum.{i}"] = velocity
-        return tensors
+        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(self._velocities())}
 
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
@@ -319,11 +316,8 @@ class Learner:
         machine.strategy.load_host_state(facts["strategy"])
         if machine.memory is not None:
             machine.memory.load_state_dict(part("memory."))
-        velocities = part("momentum.")
-        for i, parameter in enumerate(self._trained()):
-            if str(i) in velocities:
-                velocity = torch.empty_like(parameter).copy_(velocities[str(i)])
-                machine.optimizer.state[parameter]["momentum_buffer"] = velocity
+        for i, velocity in enumerate(self._velocities()):
+            velocity.copy_(tensors[f"momentum.{i}"])
         if facts["generator"] == machine.device.type:
             machine.generator.set_state(tensors["generator"])
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
@@ -333,8 +327,10 @@ class Learner:
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
         self._pending = tensors["pending"].to(machine.device)
 
-    def _trained(self) -> list[nn.Parameter]:
-        return [parameter for group in self.machine.optimizer.param_groups for parameter in group["params"]]
+    def _velocities(self) -> list[Tensor]:
+        optimizer = self.machine.optimizer
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        return [optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
 
     # ------------------------------------------------------------------ building
 
@@ -366,13 +362,7 @@ class Learner:
             strategy=strategy,
             memory=self._make_memory(strategy, encoder.output_dim, device),
             augment=Augmentation(self.image_size, order=order, mean=self.mean, std=self.std, device=device),
-            optimizer=torch.optim.SGD(
-                parameters,
-                lr=self.lr,
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                fused=device.type == "cuda",
-            ),
+            optimizer=self._make_optimizer(parameters, fused=device.type == "cuda"),
             generator=torch.Generator(device).manual_seed(_seed(self.seed, 1)),
             autocast=settings.autocast_dtype(self.precision, device),
             joint_views=self.variant != "authors" if self.joint_views is None else self.joint_views,
@@ -401,6 +391,16 @@ class Learner:
             tau=self.tau,
         )
         return encoder, kind(setup, **settings.strategy_options(self.strategy, self.variant, self.options))
+
+    def _make_optimizer(self, parameters: list[nn.Parameter], fused: bool) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(
+            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=fused
+        )
+        # Zero velocity is what SGD starts from anyway; having it from the start keeps every later step alike, also for
+        # parameters whose first gradient comes late.
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer
 
     def _make_memory(self, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
         name = settings.memory_name(self.strategy, self.memory)

@@ -3,12 +3,13 @@
 from ocssl.nn.backbones import build_backbone
 from ocssl.nn.ema import ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
-from ocssl.nn.heads import mlp, predictor, projector
+from ocssl.nn.heads import Head, mlp, predictor, projector
 from ocssl.nn.resnet import ResNet18
 
 __all__ = [
     "Encoder",
     "Features",
+    "Head",
     "ResNet18",
     "build_backbone",
     "channels_last",

@@ -15,9 +15,14 @@ def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
     batch-norm statistics of its own.
     """
     if joint:
-        out: Tensor = module(x.flatten(0, 1))
+        out: Tensor = module(_laid_out(x.flatten(0, 1)))
         return out.view(*x.shape[:2], *out.shape[1:])
-    return torch.stack([module(view) for view in x])
+    return torch.stack([module(_laid_out(view)) for view in x])
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """On a GPU, images channels last, as :func:`channels_last` lays out the weights."""
+    return x.contiguous(memory_format=torch.channels_last) if x.is_cuda and x.ndim == 4 else x
 
 
 def channels_last(module: nn.Module) -> None:
@@ -84,5 +89,5 @@ class Encoder(nn.Module):
             backbone = over_views(self.backbone, views, joint)
             return Features(backbone, over_views(self.projector, backbone, joint), joint)
         # View after view through the whole network, as two separate calls would do.
-        parts = [(e := self.backbone(view), self.projector(e)) for view in views]
+        parts = [(e := self.backbone(_laid_out(view)), self.projector(e)) for view in views]
         return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import itertools
 
-from torch import nn
+from torch import Tensor, nn
 
 
-def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> nn.Sequential:
+class Head(nn.Sequential):
+    """Layers one after another, in a forward pass of our own that torch.compile sees as one."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``(n, d_in)`` to ``(n, d_out)``."""
+        for layer in self:
+            features = layer(features)
+        return features
+
+
+def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> Head:
     """Linear layers through the given widths, batch norm and ReLU between them.
 
     Args:
@@ -27,10 +37,10 @@ def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> nn.
     layers.append(nn.Linear(widths[-2], widths[-1], bias=not final_norm))
     if final_norm:
         layers.append(nn.BatchNorm1d(widths[-1], affine=False))
-    return nn.Sequential(*layers)
+    return Head(*layers)
 
 
-def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
+def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> Head:
     """The three-layer projector of SimSiam and SimCLR: ``feature_dim → hidden → hidden → output``, normed at its end.
 
     >>> len(projector(512, 512, 2048))
@@ -39,7 +49,7 @@ def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequenti
     return mlp(feature_dim, hidden_dim, hidden_dim, output_dim, final_norm=True)
 
 
-def predictor(dim: int, hidden_dim: int) -> nn.Sequential:
+def predictor(dim: int, hidden_dim: int) -> Head:
     """A bottleneck that keeps the width, ``dim → hidden → dim``: SimSiam's predictor and every aligner.
 
     >>> predictor(2048, 512)[-1].out_features
