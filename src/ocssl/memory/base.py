@@ -165,10 +165,10 @@ class Memory:
         if missing := mine.keys() ^ state.keys():
             raise CheckpointError(f"the saved memory does not fit: {sorted(missing)} only on one side")
         for name, tensor in mine.items():
-            if tensor.shape != state[name].shape:
-                raise CheckpointError(
-                    f"the saved memory does not fit: '{name}' is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
-                )
+            here, there = (f"{tuple(t.shape)} of {t.dtype}" for t in (tensor, state[name]))
+            if here != there:
+                raise CheckpointError(f"the saved memory does not fit: '{name}' is {there}, not {here}")
+        for name, tensor in mine.items():
             tensor.copy_(state[name])
         self.seen = int(self.arrived)
 
