@@ -85,6 +85,11 @@ def build(
             _write(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
+    read = sum(chunk.items for chunk in chunks)
+    if total is not None and read != total:
+        raise DataError(
+            f"{origin.describe()} changed while being read: {read} images came of {total}; prepare it again"
+        )
     return size, chunks
 
 

@@ -19,7 +19,6 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
     """
     try:
         from huggingface_hub import HfApi, hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError
     except ImportError:
         raise missing_extra("huggingface_hub", "hub", "data sets from the Hugging Face Hub") from None
     repository, config = _parts(address)
@@ -30,7 +29,10 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
             names = _shards(HfApi().list_repo_files(repository, repo_type="dataset", revision=revision), split)
         chosen = _of_config(repository, names, config)
         return [Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision)) for name in chosen]
-    except (HfHubHTTPError, OSError) as error:
+    except DataError:
+        raise
+    # Besides its own errors the client lets through those of its HTTP library, which is another one in each version.
+    except Exception as error:
         raise DataError(f"could not get '{repository}' from the Hugging Face Hub: {error}") from error
 
 

@@ -67,9 +67,10 @@ class ParquetOrigin(Origin):
         row = 0
         try:
             for batch in _open(file).iter_batches(ROWS_AT_ONCE, columns=columns):
-                for values in batch.slice(min(max(start - row, 0), len(batch))).to_pylist():
-                    yield self._item(values, f"{file}:{max(row, start)}")
-                    row = max(row, start) + 1
+                skipped = min(max(start - row, 0), len(batch))
+                for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
+                    yield self._item(values, f"{file}:{position}")
+                row += len(batch)
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file} cannot be read after row {row}: {error}") from error
 

@@ -1,0 +1,262 @@
+"""Parquet, folders, tars, the Hub and iterables, on real files, read back bit by bit."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from pictures import assert_holds, chw, cifar_batch, make_tar, pixels, png, write, write_parquet
+from PIL import Image
+
+from ocssl import data
+from ocssl.data.formats.cifar import CIFAR10, CifarOrigin
+from ocssl.data.formats.files import any_folder
+from ocssl.data.formats.parquet import ParquetOrigin
+from ocssl.data.formats.svhn import SvhnOrigin
+from ocssl.data.formats.tar import TarOrigin
+from ocssl.errors import ConfigError, DataError
+
+# Parquet --------------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_columns_go_by_other_names_too(tmp_path):
+    write_parquet(tmp_path / "a.parquet", [pixels(0), pixels(1)], ["dog", "cat"], image="image", label="label")
+    source = data.load(f"parquet:{tmp_path / 'a.parquet'}")
+    assert_holds(source, [pixels(0), pixels(1)], [1, 0], ["cat", "dog"])
+
+
+def test_parquet_without_labels_has_none_and_minus_one_is_no_label(tmp_path):
+    write_parquet(tmp_path / "a.parquet", [pixels(0)])
+    assert_holds(data.load(f"parquet:{tmp_path}"), [pixels(0)])
+    write_parquet(tmp_path / "b" / "a.parquet", [pixels(0), pixels(1)], [-1, -1])
+    assert_holds(data.load(f"parquet:{tmp_path / 'b'}"), [pixels(0), pixels(1)])
+
+
+def test_a_parquet_column_orders_a_stream_and_skipped_rows_leave_it_aligned(tmp_path):
+    table = pa.table({"image": [png(pixels(0)), b"broken", png(pixels(2))], "taken_at": [30, 20, 10]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    source = data.load(f"parquet:{tmp_path}", on_bad_image="skip")
+    assert source.column("taken_at").tolist() == [30, 10]
+    stream = data.streams.ordered(keys=source.column("taken_at"), stream_batch=2)
+    assert [batch.tolist() for batch in stream] == [[1, 0]]
+    with pytest.raises(ConfigError, match="no column 'when'"):
+        source.column("when")
+
+
+def test_parquet_without_images_and_broken_parquet_are_named(tmp_path):
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "numbers.parquet")
+    with pytest.raises(DataError, match=r"numbers\.parquet has no column of encoded images; it has x"):
+        data.load(f"parquet:{tmp_path / 'numbers.parquet'}")
+    write(tmp_path / "broken.parquet", b"PAR1 and no more")
+    with pytest.raises(DataError, match=r"broken\.parquet is not a readable parquet file"):
+        data.load(f"parquet:{tmp_path / 'broken.parquet'}")
+
+
+def test_the_hub_is_asked_for_the_right_files(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    write_parquet(tmp_path / "plain_text" / "train-00000-of-00001.parquet", [pixels(0)], [0])
+    listed = ["README.md", "plain_text/train-00000-of-00001.parquet", "plain_text/test-00000-of-00001.parquet"]
+    branches = {None: listed, "refs/convert/parquet": ["default/train/0000.parquet", "other/train/0000.parquet"]}
+    asked = []
+
+    def list_files(self, repository, *, repo_type, revision=None):
+        assert (repository, repo_type) in {("owner/set", "dataset"), ("owner/converted", "dataset")}
+        return ["data.csv"] if repository == "owner/converted" and revision is None else branches[revision]
+
+    def fetch(repository, name, *, repo_type, revision):
+        asked.append((repository, name, revision))
+        return str(tmp_path / "plain_text" / "train-00000-of-00001.parquet")
+
+    monkeypatch.setattr(hub.HfApi, "list_repo_files", list_files)
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    assert_holds(data.load("hf:owner/set"), [pixels(0)], [0])
+    assert asked == [("owner/set", "plain_text/train-00000-of-00001.parquet", None)]
+    with pytest.raises(DataError, match=r"choose a configuration of 'owner/converted'.*default, other"):
+        data.load("hf:owner/converted")
+    data.load("hf:owner/converted/other")
+    assert asked[-1] == ("owner/converted", "other/train/0000.parquet", "refs/convert/parquet")
+    with pytest.raises(DataError, match="hf:OWNER/NAME"):
+        data.load("hf:nothing")
+
+
+def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+
+    def unreachable(*args, **options):
+        raise RuntimeError("name or service not known")
+
+    monkeypatch.setattr(hub.HfApi, "list_repo_files", unreachable)
+    with pytest.raises(DataError, match="could not get 'owner/set' from the Hugging Face Hub: name or service"):
+        data.load("hf:owner/set")
+
+
+# Folders and tars -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_class_folders_is_labelled(tmp_path):
+    images = [pixels(i) for i in range(3)]
+    for name, image in zip(["b/1.png", "b/deep/2.png", "a/9.PNG"], images, strict=True):
+        write(tmp_path / name, png(image))
+    write(tmp_path / "notes.txt", b"not an image")
+    write(tmp_path / "a" / "._9.png", b"what a Mac leaves behind")
+    assert_holds(data.load(f"folder:{tmp_path}"), [images[2], images[0], images[1]], [0, 1, 1], ["a", "b"])
+
+
+def test_a_folder_without_class_folders_is_unlabelled_and_knows_names_and_times(tmp_path):
+    for number, name in enumerate(["x.png", "y.png", "sub/z.png"]):
+        path = write(tmp_path / "pile" / name, png(pixels(number)))
+        os.utime(path, (1000 - number, 1000 - number))
+    source = data.load(f"folder:{tmp_path / 'pile'}")
+    assert_holds(source, [pixels(2), pixels(0), pixels(1)])
+    assert source.column("name").tolist() == ["sub/z.png", "x.png", "y.png"]
+    stream = data.streams.ordered(keys=source.column("mtime"), stream_batch=3)
+    assert next(iter(stream)).tolist() == [0, 2, 1]
+
+
+def test_linked_folders_are_followed_and_links_that_lead_back_are_not(tmp_path):
+    write(tmp_path / "elsewhere" / "1.png", png(pixels(0)))
+    write(tmp_path / "pile" / "a" / "2.png", png(pixels(1)))
+    (tmp_path / "pile" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "pile" / "a" / "back").symlink_to(tmp_path / "pile")
+    (tmp_path / "pile" / "a" / "self").symlink_to(tmp_path / "pile" / "a")
+    assert_holds(data.load(f"folder:{tmp_path / 'pile'}"), [pixels(1), pixels(0)], [0, 1], ["a", "b"])
+
+
+def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tmp_path):
+    write(tmp_path / "s" / "train" / "1.png", png(pixels(0)))
+    write(tmp_path / "s" / "val" / "1.png", png(pixels(1)))
+    assert_holds(data.load(f"folder:{tmp_path / 's'}", split="test"), [pixels(1)])
+    with pytest.raises(DataError, match="has no test split"):
+        data.load(f"folder:{tmp_path / 's' / 'train'}", split="test")
+
+
+@pytest.mark.parametrize(("suffix", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
+def test_webdataset_shards_are_read_in_order_with_their_labels(tmp_path, suffix, mode):
+    for shard in range(2):
+        members = {}
+        for number in range(3):
+            members[f"{number:06d}.png"] = png(pixels(10 * shard + number))
+            members[f"{number:06d}.cls"] = str(number).encode()
+            members[f"{number:06d}.json"] = b"{}"
+        make_tar(tmp_path / f"shard-{shard:04d}.{suffix}", members, mode)
+    expected = [pixels(10 * shard + number) for shard in range(2) for number in range(3)]
+    assert_holds(data.load(f"tar:{tmp_path}"), expected, [0, 1, 2, 0, 1, 2])
+    assert_holds(data.load(f"tar:{tmp_path / f'shard-*.{suffix}'}"), expected, [0, 1, 2, 0, 1, 2])
+    assert len(data.load(f"tar:{tmp_path / f'shard-0001.{suffix}'}")) == 3
+
+
+def test_tars_without_labels_and_named_labels(tmp_path):
+    make_tar(tmp_path / "a.tar", {"x.png": png(pixels(0)), "y.png": png(pixels(1))}, "w")
+    assert_holds(data.load(f"tar:{tmp_path / 'a.tar'}"), [pixels(0), pixels(1)])
+    members = {"x.cls": b"dog\n", "x.png": png(pixels(0)), "y.png": png(pixels(1)), "y.cls": b"cat"}
+    make_tar(tmp_path / "b.tar", members, "w")
+    assert_holds(data.load(f"tar:{tmp_path / 'b.tar'}"), [pixels(0), pixels(1)], [1, 0], ["cat", "dog"])
+
+
+# Every format ---------------------------------------------------------------------------------------------------------
+
+
+def parquet_origin(tmp_path):
+    for shard, count in enumerate((300, 1, 5)):  # more rows than are read at once, and fewer
+        rows = [b"%d-%d" % (shard, number) for number in range(count)]
+        pq.write_table(pa.table({"image": rows, "label": list(range(count))}), tmp_path / f"{shard}.parquet")
+    return ParquetOrigin(sorted(tmp_path.glob("*.parquet")))
+
+
+def tar_origin(tmp_path):
+    for shard in range(2):
+        make_tar(tmp_path / f"{shard}.tar", {f"{i}.png": b"%d-%d" % (shard, i) for i in range(4)}, "w")
+    return TarOrigin(sorted(tmp_path.glob("*.tar")))
+
+
+def files_origin(tmp_path):
+    for number in range(5):
+        write(tmp_path / f"{number}.png", b"")
+    return any_folder(tmp_path)
+
+
+def cifar_origin(tmp_path):
+    for number in range(1, 6):
+        content = cifar_batch([pixels(number), pixels(-number % 99)], b"labels", [number, 0])
+        write(tmp_path / f"data_batch_{number}", content)
+    return CifarOrigin(tmp_path, CIFAR10, "train")
+
+
+def svhn_origin(tmp_path):
+    scipy_io = pytest.importorskip("scipy.io")
+    scipy_io.savemat(tmp_path / "train_32x32.mat", {"X": pixels(0, 32, 32, 3, 6), "y": [[1]] * 6})
+    return SvhnOrigin(tmp_path / "train_32x32.mat")
+
+
+@pytest.mark.parametrize("make", [parquet_origin, tar_origin, files_origin, cifar_origin, svhn_origin])
+def test_going_on_from_any_position_gives_the_rest(tmp_path, make):
+    origin = make(tmp_path)
+    every = [(item.name, item.label) for item in origin.items()]
+    assert len(set(every)) == len(every)
+    assert origin.count() in (None, len(every))
+    for start in {0, 1, 2, 3, 4, 255, 256, 257, 299, 300, 301, len(every) - 1, len(every)}:
+        assert [(item.name, item.label) for item in origin.items(start)] == every[start:]
+
+
+# Iterables, shapes, names ---------------------------------------------------------------------------------------------
+
+
+def test_any_iterable_of_images_becomes_a_source():
+    array = pixels(0)
+    kinds = (each for each in [array, torch.from_numpy(chw(array).copy()), Image.fromarray(array), png(array)])
+    assert_holds(data.from_iterable(kinds), [array] * 4)
+
+
+def test_grey_and_transparent_arrays_become_rgb():
+    grey = pixels(0, 8, 8)
+    clear = np.dstack([pixels(1, 8, 8, 3), np.zeros((8, 8), dtype=np.uint8)])
+    source = data.from_iterable([grey, grey[..., None], torch.from_numpy(grey), torch.from_numpy(grey)[None], clear])
+    expected = [np.dstack([grey] * 3)] * 4 + [np.full((8, 8, 3), 255, dtype=np.uint8)]
+    assert_holds(source, expected)
+
+
+def test_an_iterable_of_something_else_is_refused():
+    with pytest.raises(DataError, match="iterable:1 cannot be used: it is a str, not an image"):
+        data.from_iterable([pixels(0), "picture"])
+    with pytest.raises(DataError, match="pixels are float64, not uint8"):
+        data.from_iterable([np.zeros((8, 8, 3))])
+    with pytest.raises(DataError, match="none of the 0 images"):
+        data.from_iterable([])
+
+
+def test_an_iterable_leaves_nothing_behind(own_cache):
+    data.from_iterable([pixels(0)])
+    assert list(own_cache.iterdir()) == []
+
+
+def test_shapes_are_balanced_and_differ_between_splits():
+    train, test = data.load("shapes"), data.load("shapes", split="test")
+    assert train.labels.bincount().tolist() == [500] * 18
+    assert test.labels.bincount().tolist() == [100] * 18
+    assert not torch.equal(train.images(range(100)), test.images(range(100)))
+    assert data.load("shapes", image_size=16, split="test").image_size == 16
+
+
+def test_unknown_names_splits_and_modes_are_refused_with_the_nearest_known():
+    with pytest.raises(ConfigError, match="unknown data set 'cifar-100'; did you mean 'cifar100'"):
+        data.load("cifar-100")
+    with pytest.raises(ConfigError, match="unknown split 'tset'; did you mean 'test'"):
+        data.load("shapes", split="tset")
+    with pytest.raises(ConfigError, match="unknown on_bad_image 'skp'; did you mean 'skip'"):
+        data.load("shapes", on_bad_image="skp")
+    with pytest.raises(ConfigError, match="image_size must be at least one pixel, not 0"):
+        data.load("shapes", image_size=0)
+    with pytest.raises(DataError, match="needs a path after the colon"):
+        data.load("folder:")
+    with pytest.raises(DataError, match=r"there is no \.parquet file at"):
+        data.load("parquet:/nowhere/at/all")
+
+
+def test_the_root_comes_from_the_environment(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "cifar100" / "train-0.parquet", [pixels(0)], [0])
+    monkeypatch.setenv("OCSSL_DATA", str(tmp_path))
+    assert_holds(data.load("cifar100"), [pixels(0)], [0])
