@@ -103,8 +103,8 @@ class Augmentation:
         self.p_flip, self.p_jitter, self.p_gray = flip, jitter, gray
         self.hue = hue
         # Constants live on the device from the start: a captured step may not copy from the host.
-        self.mean = torch.tensor(mean, device=device).view(1, 3, 1, 1)
-        self.std = torch.tensor(std, device=device).view(1, 3, 1, 1)
+        self.mean = torch.tensor(mean, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+        self.std = torch.tensor(std, dtype=torch.float32, device=device).view(1, 3, 1, 1)
         self.strengths = torch.tensor([brightness, contrast, saturation], device=device)
         self.blend_orders = torch.tensor(_BLEND_ORDERS, device=device)
         self.luma = torch.tensor(_LUMA, device=device).view(1, 3, 1, 1)
