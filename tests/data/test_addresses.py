@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import numpy as np
@@ -9,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from pictures import assert_holds, chw, cifar_batch, make_tar, pixels, png, write, write_parquet
+from pictures import assert_holds, chw, cifar_batch, encoded, make_tar, pixels, png, write, write_parquet
 from PIL import Image
 
 from ocssl import data
 from ocssl.data.formats.cifar import CIFAR10, CifarOrigin
 from ocssl.data.formats.files import any_folder
+from ocssl.data.formats.hub import _of_config
 from ocssl.data.formats.parquet import ParquetOrigin
 from ocssl.data.formats.svhn import SvhnOrigin
 from ocssl.data.formats.tar import TarOrigin
@@ -81,6 +83,12 @@ def test_the_hub_is_asked_for_the_right_files(tmp_path, monkeypatch):
     assert asked[-1] == ("owner/converted", "other/train/0000.parquet", "refs/convert/parquet")
     with pytest.raises(DataError, match="hf:OWNER/NAME"):
         data.load("hf:nothing")
+
+
+@pytest.mark.parametrize("home", ["", "data/"])
+def test_hub_shards_without_a_configuration_belong_together(home):
+    names = [f"{home}train-0000{shard}-of-00002.parquet" for shard in range(2)]
+    assert _of_config("owner/set", names, None) == names
 
 
 def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
@@ -219,12 +227,18 @@ def test_grey_and_transparent_arrays_become_rgb():
     assert_holds(source, expected)
 
 
+def test_a_callers_image_is_not_changed():
+    opened = Image.open(io.BytesIO(encoded(Image.fromarray(pixels(0, 512, 512, 3)), "JPEG")))
+    data.from_iterable([opened], image_size=16)
+    assert opened.size == (512, 512)
+
+
 def test_an_iterable_of_something_else_is_refused():
     with pytest.raises(DataError, match="iterable:1 cannot be used: it is a str, not an image"):
         data.from_iterable([pixels(0), "picture"])
     with pytest.raises(DataError, match="pixels are float64, not uint8"):
         data.from_iterable([np.zeros((8, 8, 3))])
-    with pytest.raises(DataError, match="none of the 0 images"):
+    with pytest.raises(DataError, match="there are no images in iterable"):
         data.from_iterable([])
 
 

@@ -117,6 +117,8 @@ def test_each_iid_epoch_is_a_permutation_of_its_own(count, epochs, batch, seed):
     assert stream.borders == tuple(count * (epoch + 1) for epoch in range(epochs))
     if count > 20:
         assert len({tuple(part) for part in parts}) == epochs
+    for start in {0, 1, count - 1, count, len(stream) - batch, len(stream)} - set(range(-batch, 0)):
+        assert flat(stream.starting_at(start)) == arrived[start:]
 
 
 def test_experiences_share_no_class_and_cover_all():
@@ -188,6 +190,8 @@ def test_a_stream_of_many_epochs_draws_one_at_a_time():
     ("make", "message"),
     [
         (lambda: class_incremental(torch.tensor([0, 1]), 3), "2 classes cannot make 3 experiences"),
+        (lambda: class_incremental(None), "needs labels and the source has none"),
+        (lambda: split_validation(None), "needs labels and the source has none"),
         (lambda: class_incremental(torch.zeros(3), 1), "one-dimensional integer tensor"),
         (lambda: split_validation(torch.tensor([0, 1]), fraction=1.0), "below 1, not 1.0"),
         (lambda: blurred(torch.tensor([0, 1]), 2, overlap=1.5), "overlap must lie between 0 and 1"),

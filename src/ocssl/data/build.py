@@ -70,6 +70,8 @@ def build(
     size = image_size
     if size is None:
         size, looked_at = _first_size(items, on_bad_image)
+        if size is None:
+            raise nothing_usable(origin, len(looked_at))
         items = chain(looked_at, items)
     chunks = _resume(folder, size)
     done = sum(chunk.items for chunk in chunks)
@@ -87,9 +89,7 @@ def build(
             advance(chunk.items)
     read = sum(chunk.items for chunk in chunks)
     if total is not None and read != total:
-        raise DataError(
-            f"{origin.describe()} changed while being read: {read} images came of {total}; prepare it again"
-        )
+        raise DataError(f"{origin.describe()} changed while being read: {read} of {total} images came; try again")
     return size, chunks
 
 
@@ -144,14 +144,21 @@ def bad_image_error(name: str, reason: str) -> DataError:
     return DataError(f"image {name} cannot be used: {reason} (--on-bad-image skip leaves such images out)")
 
 
+def nothing_usable(origin: Origin, bad: int) -> DataError:
+    """The error for a set without a single usable picture."""
+    if bad:
+        return DataError(f"{origin.describe()}: not one image can be used, {bad} are bad")
+    return DataError(f"there are no images in {origin.describe()}")
+
+
 def _decode_item(item: Item, wanted: int | None) -> Pixels:
     if isinstance(item.picture, BadImage):
         raise item.picture
     return decode(item.picture, wanted)
 
 
-def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int, list[Item]]:
-    """The side length of the first usable picture, and the items that were looked at to find it."""
+def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int | None, list[Item]]:
+    """The side length of the first usable picture, if any, and the items that were looked at to find it."""
     looked_at = []
     for item in items:
         looked_at.append(item)
@@ -160,7 +167,7 @@ def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int, l
         except BadImage as problem:
             if on_bad_image == "error":
                 raise bad_image_error(item.name, str(problem)) from problem
-    raise DataError(f"none of the {len(looked_at)} images can be used")
+    return None, looked_at
 
 
 def _resume(folder: Path, size: int) -> list[Chunk]:

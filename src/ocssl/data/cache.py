@@ -35,9 +35,10 @@ from ocssl.data.build import (
     bad_image_error,
     build,
     checksums_hold,
+    nothing_usable,
     writing_to,
 )
-from ocssl.data.origin import Origin
+from ocssl.data.origin import Origin, number_of
 from ocssl.data.source import About, Column, ResidentSource, Skipped, Source
 from ocssl.errors import DataError
 
@@ -96,7 +97,8 @@ def cached(
     if source.skipped:
         if on_bad_image == "error":
             raise bad_image_error(source.skipped[0].name, source.skipped[0].reason)
-        log.warning("%s: left out %d bad images, named in %s", about.name, len(source.skipped), folder / SKIPPED)
+        left_out = number_of(len(source.skipped), "bad image")
+        log.warning("%s: left out %s, named in %s", about.name, left_out, folder / SKIPPED)
     return source
 
 
@@ -132,7 +134,7 @@ def write_cache(
     skipped = [entry for chunk in chunks for entry in chunk.skipped]
     count = sum(chunk.rows for chunk in chunks)
     if count == 0:
-        raise DataError(f"none of the {len(skipped)} images can be used")
+        raise nothing_usable(origin, len(skipped))
     content = _Index(VERSION, size, count, classes, [(chunk.rows, chunk.checksum) for chunk in chunks], skipped)
     with writing_to(folder):
         if labels is not None:

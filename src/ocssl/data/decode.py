@@ -50,7 +50,7 @@ def decode(picture: Picture, size: int | None = None) -> Pixels:
         if height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     try:
-        return _square_rgb(_open(picture), size)
+        return _square_rgb(_open(picture), size, opened_here=not isinstance(picture, Image.Image))
     except BadImage:
         raise
     except MemoryError:
@@ -73,7 +73,7 @@ def _open(picture: Picture) -> Image.Image:
     return Image.open(io.BytesIO(content), formats=FORMATS)
 
 
-def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
+def _square_rgb(image: Image.Image, size: int | None, opened_here: bool) -> Pixels:
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise BadImage(f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed")
@@ -81,8 +81,9 @@ def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
         if width != height:
             raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
         size = width
-    else:
+    elif opened_here:
         # JPEG can decode straight to a half or a quarter; twice the target leaves the resampling filter enough to see.
+        # This changes the image object, so a caller's own is spared.
         image.draft("RGB", (2 * size, 2 * size))
     image = _to_rgb(image)
     if image.size != (size, size):

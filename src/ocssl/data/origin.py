@@ -50,6 +50,15 @@ class Origin(ABC):
         raise ConfigError(f"there is no column '{name}' to order by")
 
 
+def number_of(count: int, thing: str) -> str:
+    """A count with its noun.
+
+    >>> number_of(1, "image"), number_of(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def describe_files(files: Iterable[Path]) -> str:
     """Name, size and modification time of each file: cheap to get, and different after any change worth noticing."""
     return "\n".join(_describe(file) for file in files)

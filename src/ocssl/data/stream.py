@@ -102,7 +102,7 @@ class Stream:
 
     def indices(self, experience: int) -> Tensor:
         """All indices of one experience, int64, in their order of arrival and whatever the start."""
-        return torch.from_numpy(self._draw(experience)[: self._kept[experience]])
+        return torch.from_numpy(self._draw(experience)[: self._kept[experience]].copy())
 
     def __iter__(self) -> Iterator[Tensor]:
         return (minibatch.indices for minibatch in self.minibatches())

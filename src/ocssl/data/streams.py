@@ -38,7 +38,7 @@ from ocssl.errors import ConfigError, InputError
 __all__ = ["Stream", "blurred", "class_incremental", "iid", "ordered", "split_validation"]
 
 
-def split_validation(labels: Tensor, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
+def split_validation(labels: Tensor | None, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Hold out the same fraction of every class, rounded down.
 
     Args:
@@ -66,7 +66,7 @@ def split_validation(labels: Tensor, fraction: float = 0.1, seed: int = 0) -> tu
 
 
 def class_incremental(
-    labels: Tensor,
+    labels: Tensor | None,
     experiences: int = 20,
     *,
     indices: Tensor | None = None,
@@ -95,7 +95,7 @@ def class_incremental(
 
 
 def blurred(
-    labels: Tensor,
+    labels: Tensor | None,
     experiences: int = 20,
     *,
     overlap: float = 0.2,
@@ -178,7 +178,7 @@ def iid(
         raise ConfigError("an i.i.d. stream takes either a count or indices")
     if epochs < 1:
         raise ConfigError(f"an i.i.d. stream needs at least one epoch, not {epochs}")
-    samples = np.arange(count or 0, dtype=np.int64) if indices is None else np.sort(indices.numpy())
+    samples = np.arange(count or 0, dtype=np.int64) if indices is None else np.sort(indices.cpu().numpy())
 
     def epoch(number: int) -> Indices:
         drawn: Indices = samples[permutation(len(samples), "iid", data_seed, order_seed, number)]
@@ -188,7 +188,7 @@ def iid(
 
 
 def _experience_groups(
-    labels: Tensor,
+    labels: Tensor | None,
     experiences: int,
     indices: Tensor | None,
     data_seed: int,
@@ -197,7 +197,7 @@ def _experience_groups(
 ) -> list[Indices]:
     """Sample indices per experience, shuffled inside."""
     values = _label_array(labels)
-    samples = np.arange(len(values), dtype=np.int64) if indices is None else np.sort(indices.numpy())
+    samples = np.arange(len(values), dtype=np.int64) if indices is None else np.sort(indices.cpu().numpy())
     classes = np.unique(values[samples])
     if class_order is None:
         classes = classes[permutation(len(classes), "classes", data_seed)]
@@ -214,7 +214,9 @@ def _experience_groups(
     return groups
 
 
-def _label_array(labels: Tensor) -> Indices:
+def _label_array(labels: Tensor | None) -> Indices:
+    if labels is None:
+        raise InputError("this needs labels and the source has none; an ordered or i.i.d. stream does without")
     if labels.ndim != 1 or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"labels must be a one-dimensional integer tensor, not {labels.dtype} of shape {tuple(labels.shape)}"

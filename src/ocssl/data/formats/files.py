@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Origin, describe_files, number_of
 from ocssl.data.places import split_folder
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
@@ -38,7 +38,7 @@ class FilesOrigin(Origin):
         self._classes = tuple(classes)
 
     def describe(self) -> str:
-        return f"{len(self.files)} image files in {self.folder}"
+        return f"{number_of(len(self.files), 'image file')} in {self.folder}"
 
     def identity(self) -> str:
         return "\n".join(
@@ -79,12 +79,11 @@ def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesOrigin:
 
 def one_split(folder: Path, split: str) -> FilesOrigin | None:
     """The images of ``folder/train`` or ``folder/test`` (or ``val``); classes are numbered over both."""
-    places = {name: split_folder(folder, name) for name in ("train", "test")}
-    place = places[split]
+    place = split_folder(folder, split)
+    other = split_folder(folder, "test" if split == "train" else "train")
     if place is None:
         return None
-    found = (entry.name for other in places.values() if other for entry in other.iterdir() if entry.is_dir())
-    return any_folder(place, [name for name in found if not name.startswith(".")])
+    return any_folder(place, [_top(file) for file in image_files(other) if os.sep in file] if other else ())
 
 
 def class_folders(folder: Path, classes: Sequence[str]) -> FilesOrigin:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ocssl.data.places import split_of
 from ocssl.errors import DataError, missing_extra
@@ -49,10 +49,10 @@ def _shards(names: list[str], split: str) -> list[str]:
 
 
 def _of_config(repository: str, names: list[str], config: str | None) -> list[str]:
-    """The shards of one configuration, which is the first folder of their paths; ``data`` is not one."""
+    """The shards of one configuration, which is the first folder of their paths."""
     by_config: dict[str, list[str]] = {}
     for name in names:
-        by_config.setdefault(PurePosixPath(name).parts[0], []).append(name)
+        by_config.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
     if config is None and len(by_config) == 1:
         return names
     if config in by_config:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ocssl.data.decode import BadImage
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Origin, describe_files, number_of
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
 
@@ -39,7 +39,7 @@ class ParquetOrigin(Origin):
         self._class_names = _class_names(schema, self.label_column)
 
     def describe(self) -> str:
-        return f"{len(self.files)} parquet files in {self.files[0].parent}"
+        return f"{number_of(len(self.files), 'parquet file')} in {self.files[0].parent}"
 
     def identity(self) -> str:
         return f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from ocssl.data.decode import BadImage
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Origin, describe_files, number_of
 from ocssl.errors import DataError
 
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
@@ -29,7 +29,7 @@ class TarOrigin(Origin):
         self.shards = sorted(shard.resolve() for shard in shards)
 
     def describe(self) -> str:
-        return f"{len(self.shards)} tar files in {self.shards[0].parent}"
+        return f"{number_of(len(self.shards), 'tar file')} in {self.shards[0].parent}"
 
     def identity(self) -> str:
         return f"tar\n{describe_files(self.shards)}"
