@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import tarfile
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 
 from ocssl import data
 from ocssl.data.formats.imagenet import authors_classes, customary_classes
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import ConfigError, DataError, MissingExtraError
 
 # CIFAR ----------------------------------------------------------------------------------------------------------------
 
@@ -221,3 +222,20 @@ def test_two_sets_in_one_folder_are_not_mixed(tmp_path):
         write_parquet(tmp_path / "svhn" / config / "train-0.parquet", [pixels(0)], [0])
     with pytest.raises(DataError, match="more than one set: cropped_digits, full_numbers"):
         data.load("svhn", root=tmp_path)
+
+
+# Optional packages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("package", "address", "command"),
+    [
+        ("scipy.io", "svhn", r"pip install 'ocssl\[svhn\]'"),
+        ("huggingface_hub", "hf:owner/set", r"pip install 'ocssl\[hub\]'"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch, package, address, command):
+    write(tmp_path / "train_32x32.mat", b"")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=command):
+        data.load(address, root=tmp_path)
