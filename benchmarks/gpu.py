@@ -96,11 +96,11 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side), torch.backends.cudnn.flags(benchmark=True):
+    with torch.cuda.stream(side), torch.backends.cudnn.flags(enabled=True, benchmark=True):
         for _ in range(3):
             step()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side), torch.backends.cudnn.flags(benchmark=True):
+    with torch.cuda.graph(graph, stream=side), torch.backends.cudnn.flags(enabled=True, benchmark=True):
         step()
     return graph.replay
 

@@ -148,7 +148,7 @@ class Memory:
         features = features.to(stored.dtype)
         blended = torch.where(self.featured[slots, None], torch.lerp(features, stored[slots], keep), features)
         stored[slots] = torch.nn.functional.normalize(blended, dim=-1) if normalize else blended
-        self.featured[slots] = True
+        self.featured.index_fill_(0, slots, True)
         self.rewritten(slots)
 
     # ------------------------------------------------------------------ state
