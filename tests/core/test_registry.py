@@ -1,0 +1,117 @@
+"""Names: registered by a decorator or announced by an installed package, refused with the nearest one."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+
+import ocssl
+from ocssl import memory, methods, strategies
+from ocssl.errors import ConfigError
+from ocssl.registry import Registry, unknown
+
+
+def test_the_shipped_names_are_those_of_the_paper_in_its_order():
+    expected = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr"
+    assert ocssl.strategies.names() == expected.split()
+    assert ocssl.methods.names() == ["simsiam", "simclr"]
+    assert ocssl.memory.names() == ["fifo", "reservoir", "minred"]
+
+
+@pytest.mark.parametrize(
+    ("get", "wrong", "right"),
+    [
+        (strategies.get, "clae", "cla-e"),
+        (strategies.get, "finetuning", "finetune"),
+        (methods.get, "SimSiam", "simsiam"),
+        (memory.get, "resevoir", "reservoir"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest_and_all_known_ones(get, wrong, right):
+    with pytest.raises(ConfigError, match=f"unknown [a-z]+ '{wrong}'; did you mean '{right}'\\? Known: "):
+        get(wrong)
+
+
+def test_a_name_like_no_other_is_refused_without_a_guess():
+    message = str(unknown("memory", "quux", ["fifo", "reservoir"]))
+    assert message == "unknown memory 'quux'. Known: fifo, reservoir"
+
+
+def test_a_decorator_registers_and_gives_the_thing_back():
+    animals = Registry[type]("animal")
+
+    @animals.register("cat")
+    class Cat: ...
+
+    assert animals.get("cat") is Cat
+    assert "cat" in animals
+    assert "dog" not in animals
+
+
+def test_names_come_in_the_order_of_registration():
+    animals = Registry[str]("animal")
+    for name in ("zebra", "ant", "mole"):
+        animals.register(name)(name.upper())
+    assert animals.names() == ["zebra", "ant", "mole"]
+
+
+def test_a_name_is_taken_once():
+    animals = Registry[str]("animal")
+    animals.register("cat")("the first")
+    with pytest.raises(ConfigError, match="animal 'cat' is already registered, as 'the first'"):
+        animals.register("cat")("the second")
+    assert animals.get("cat") == "the first"
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A package installed beside ocssl that announces two strategies: one plain, one that also registers itself."""
+    (tmp_path / "someones_plugin.py").write_text(
+        textwrap.dedent("""
+            from ocssl.strategies import Finetune, register
+
+            class Plain(Finetune):
+                '''Announced by the entry point alone.'''
+
+            @register("someones-own")
+            class SelfRegistered(Finetune):
+                '''Announced and registered.'''
+        """)
+    )
+    info = tmp_path / "someones_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[ocssl.strategies]\nsomeones-plain = someones_plugin:Plain\nsomeones-own = someones_plugin:SelfRegistered\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = strategies.get.__self__
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    yield
+    sys.modules.pop("someones_plugin", None)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_installed_package_announces_names_and_is_imported_only_when_one_is_asked_for():
+    assert strategies.names()[-2:] == ["someones-plain", "someones-own"]
+    assert strategies.names()[0] == "finetune"
+    assert "someones_plugin" not in sys.modules
+    assert strategies.get("someones-plain").__name__ == "Plain"
+    assert strategies.get("someones-own").__name__ == "SelfRegistered"
+    assert len(strategies.names()) == len(set(strategies.names()))
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_announced_name_is_suggested_too():
+    with pytest.raises(ConfigError, match="did you mean 'someones-plain'"):
+        strategies.get("someones-plane")
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_strategy_of_somebody_else_works_by_name():
+    learner = ocssl.Learner(
+        strategy="someones-plain", backbone="resnet18-w1", image_size=8, stream_batch=2, hidden_dim=4, output_dim=4
+    )
+    assert type(learner.machine.strategy).__name__ == "Plain"
