@@ -40,14 +40,15 @@ def as_uint8(images: Images, image_size: int) -> Tensor:
 
 
 def _from_array(array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "uf":
+    if array.dtype not in (np.uint8, np.float16, np.float32, np.float64):
         raise InputError(f"images must be uint8 or float in [0, 1]; this array is {array.dtype}")
     if array.ndim == 4 and array.shape[-1] != 3:
         hint = " (channels first? pass a tensor, or move the axis)" if array.shape[1] == 3 else ""
         raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}{hint}")
     if array.ndim != 4:
         raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}")
-    return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)
+    # torch warns of memory that it may not write to, such as a mapped file: copy that.
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).permute(0, 3, 1, 2)
 
 
 def _from_pil(images: Sequence[Image.Image], image_size: int) -> Tensor:
