@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data
+from ocssl.cli import data, run
 
 app = typer.Typer(
     name="ocssl",
@@ -21,4 +21,5 @@ def _root() -> None:
     """Learn an encoder from an unlabelled image stream in one pass."""
 
 
+app.command()(run.run)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,68 @@
+"""On what and with what a run was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ocssl
+
+PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
+
+
+def versions() -> dict[str, str]:
+    """Of Python, ocssl and the packages that decide numbers."""
+    found = {"ocssl": ocssl.__version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # on the path without having been installed
+            continue
+    found["torch"] = torch.__version__
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """The machine and the device that trained."""
+    found: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": str(device),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {"gpu": properties.name, "gpu_memory": properties.total_memory}
+    return found
+
+
+def code() -> str:
+    """Which code ran: the commit where it ran from a checkout, else the package's version."""
+    package = Path(ocssl.__file__).parent
+    try:
+        git = ["git", "-C", str(package)]
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
+        if Path(top.stdout.strip()) / "src" / "ocssl" != package.resolve():
+            raise OSError("installed below somebody else's repository")
+        said = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--tags"], capture_output=True, text=True, check=True
+        )
+        return f"git {said.stdout.strip()}"
+    except (OSError, subprocess.CalledProcessError):
+        return f"ocssl {ocssl.__version__}"
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,92 @@
+"""Starting a run in a new folder, and going on with one that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.experiments.config import RunConfig, parse
+from ocssl.experiments.folder import RunFolder, now
+from ocssl.experiments.initial import take_over
+from ocssl.experiments.material import load_material
+from ocssl.experiments.progress import Reporter
+from ocssl.experiments.result import Result
+from ocssl.experiments.route import plan_route
+from ocssl.experiments.runner import Run
+from ocssl.experiments.state import State
+from ocssl.experiments.trackers import make_trackers
+from ocssl.learner import Learner
+
+
+def start(config: RunConfig, output: str | Path, reporter: Reporter | None = None) -> Result:
+    """Begin a run in an empty or new folder and see it through.
+
+    Nothing is written before everything that the configuration names was found and fits together.
+    """
+    folder = RunFolder(output)
+    folder.check_free()
+    trackers = make_trackers(config)
+    learner = Learner(**config.learner())
+    state = State(started=now())
+    if config.init_from is not None:
+        state.cbp_before = take_over(learner, config.init_from)
+    material = load_material(config, learner.machine.device)
+    route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
+    folder.create(config)
+    with folder.lock():
+        folder.note(f"started with {len(route)} images in {len(route.borders)} experiences")
+        return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
+
+
+def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter: Reporter | None = None) -> Result:
+    """Go on with a run from its last checkpoint, or from its start if it has none.
+
+    Args:
+        changes: settings to have from now on; only those that decide no number may differ.
+    """
+    folder = RunFolder(path)
+    config = _changed(folder, changes or {})
+    trackers = make_trackers(config)
+    with folder.lock():
+        folder.remove_drafts()
+        learner, state = _restore(config, folder)
+        material = load_material(config, learner.machine.device)
+        route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
+        folder.note(f"resumed at image {learner.seen}")
+        return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
+
+
+def _changed(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+    before = folder.read_config()
+    after = parse(before.to_dict() | dict(changes))
+    if after.digest() != before.digest():
+        old, new = before.to_dict(), after.to_dict()
+        name = next(name for name in new if new[name] != old[name] and name in changes)
+        raise ConfigError(
+            f"'{folder.path}' runs with {name} {old[name]}, which a resumed run cannot change to {new[name]}; "
+            "start another run with its own --output"
+        )
+    return after
+
+
+def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, State]:
+    checkpoints = folder.list_checkpoints()
+    if not checkpoints:
+        folder.cut_metrics(0)
+        learner, state = Learner(**config.learner()), State(started=now())
+        if config.init_from is not None:
+            state.cbp_before = take_over(learner, config.init_from)
+        return learner, state
+    latest = checkpoints[-1]
+    saved = folder.read_state(latest)
+    if saved.get("config") != config.digest():
+        raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
+    try:
+        learner = Learner.load(latest / "learner", device=config["device"])
+    except CheckpointError as error:
+        advice = f"remove '{latest}' to go on from {checkpoints[-2].name}" if len(checkpoints) > 1 else "start again"
+        raise CheckpointError(f"{error}; {advice}") from error
+    folder.cut_metrics(saved["metrics_bytes"])
+    return learner, State.from_dict(saved)

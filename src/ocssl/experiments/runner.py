@@ -1,0 +1,303 @@
+"""A run from its first image to its result.
+
+The learner is fed stretches of the stream, about a second each, with no work of the host in between; whatever a run
+does besides training happens between two stretches, where no minibatch is half done. Everything that decides a number
+is in a checkpoint, so that on a CPU a run that was killed and resumed ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from ocssl.errors import CheckpointError, DivergedError
+from ocssl.experiments.config import RunConfig
+from ocssl.experiments.diagnosis import collapse, diagnose
+from ocssl.experiments.folder import RunFolder, write_atomically
+from ocssl.experiments.material import Material
+from ocssl.experiments.measuring import Bench, extract, raw_pixels
+from ocssl.experiments.progress import Reporter, Status
+from ocssl.experiments.result import Result
+from ocssl.experiments.route import Route
+from ocssl.experiments.signals import Interrupted, StopRequest
+from ocssl.experiments.state import Measured, State
+from ocssl.experiments.summary import summarise
+from ocssl.experiments.trackers import Tracker
+from ocssl.learner import Learner
+
+STRETCH_SECONDS = 1.0  # how long the learner is left alone, and how long a request to stop may wait
+START = "start"
+PIXELS = "pixels"
+
+
+class _Stop(Exception):
+    """Leave whatever is going on; it can be done again."""
+
+
+class Run:
+    """One run in progress; :mod:`ocssl.experiments.launch` makes them.
+
+    Args:
+        config: every setting.
+        folder: where it is kept, already this process's own.
+        learner, state: as they are at the start, or as a checkpoint had them.
+        material: what is learned from and measured on.
+        route: the way through it.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        learner: Learner,
+        state: State,
+        material: Material,
+        route: Route,
+        trackers: list[Tracker],
+        reporter: Reporter,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.learner = learner
+        self.state = state
+        self.material = material
+        self.route = route
+        self.trackers = trackers
+        self.reporter = reporter
+        self.bench = Bench(material, seed=config["seed"], schedule=config.probe)
+        self._stop = StopRequest()
+        self._minibatches = 1  # per stretch
+        self._saved_at, self._saved_samples = time.monotonic(), learner.seen
+        self._rate = 0.0
+        self._loss: float | None = None
+        self._probe: str | None = None
+
+    def complete(self) -> Result:
+        """Train, measure and write the result; an :class:`Interrupted` run is saved first."""
+        with self._stop, self.reporter:
+            for tracker in self.trackers:
+                tracker.begin(self.config, self.folder)
+            summary: dict[str, float] = {}
+            try:
+                result = self._train_and_measure()
+                summary = {"final": result.final or 0.0, "avg": result.avg or 0.0, "cbp": result.cbp_spent}
+                return result
+            except _Stop:
+                raise self._leave() from None
+            except DivergedError as error:
+                raise self._failed(DivergedError(f"{error}; {self._last_checkpoint()}")) from error
+            except CheckpointError as error:
+                go_on = f"{self._last_checkpoint()}; free some space, then: {self._command()}"
+                raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
+            finally:
+                for tracker in self.trackers:
+                    tracker.end(summary)
+
+    def _train_and_measure(self) -> Result:
+        config, borders = self.config, self.route.borders
+        if config.references and config.evaluate != "never" and START not in self.state.measured:
+            self._measure(START)
+        for number in range(self.state.finished, len(borders)):
+            self._train_until(borders[number])
+            last = number + 1 == len(borders)
+            if config.evaluate == "each" or (last and config.evaluate == "final"):
+                self._measure(str(number + 1))
+            if not last:
+                self.learner.boundary()
+            self.state.finished = number + 1
+            self._update(important=True)
+            self._between_stretches()
+        return self._finish()
+
+    # ------------------------------------------------------------------ training
+
+    def _train_until(self, border: int) -> None:
+        learner, size = self.learner, self.learner.stream_batch
+        log_every = self.config.log_every * size
+        while learner.seen < border:
+            next_log = learner.seen - learner.seen % log_every + log_every
+            began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
+            with self._timed("train_seconds") as watch:
+                learner.partial_fit(self.material.train.pool[self.route.indices(began, stop)])
+            self._keep_pace(stop - began, watch.seconds)
+            if learner.seen == next_log or learner.seen == len(self.route):
+                self._log()
+            self._update()
+            self._between_stretches()
+
+    def _keep_pace(self, trained: int, seconds: float) -> None:
+        now = trained / seconds
+        self._rate = now if self._rate == 0 else 0.9 * self._rate + 0.1 * now
+        full = trained == self._minibatches * self.learner.stream_batch
+        if full and seconds < STRETCH_SECONDS / 2:
+            self._minibatches *= 2
+        elif seconds > STRETCH_SECONDS:
+            self._minibatches = max(1, self._minibatches // 2)
+
+    def _log(self) -> None:
+        losses, signs = self.learner.losses, diagnose(self.learner)
+        self._loss = losses["total"]
+        spent = self.learner.budget
+        line = {"kind": "train", "samples": self.learner.seen, "steps": spent.steps, "cbp": spent.spent}
+        self.folder.append({**line, "losses": losses, **signs})
+        self._track({f"loss/{name}": value for name, value in losses.items()} | signs | {"cbp": spent.spent})
+        reason = collapse(signs)
+        if reason and not self.state.collapsed:
+            self._warn(f"at image {self.learner.seen} {reason}")
+        self.state.collapsed = reason is not None
+
+    def _between_stretches(self) -> None:
+        """The moment for everything that a run does besides training."""
+        self._check_stop()
+        minutes, samples = self.config.checkpoint_minutes, self.config.checkpoint_samples
+        by_clock = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
+        by_samples = samples is not None and self.learner.seen // samples > self._saved_samples // samples
+        if by_clock or by_samples:
+            self._save()
+
+    # ------------------------------------------------------------------ measuring
+
+    def _measure(self, moment: str) -> None:
+        with self._timed("eval_seconds"):
+            features = extract(self.learner.encode, self.material, self._work("features"))
+            found = Measured(self.learner.seen, knn=self.bench.knn(features) if self.config.knn else None)
+            self.bench.add(moment, features)
+        self.state.measured[moment] = found
+        if found.knn is not None:
+            self._probe = f"k-NN {found.knn.percent:.1f} %"
+        if self.bench.due:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Train the probes that wait and put down what they say."""
+        with self._timed("eval_seconds"):
+            linear = self.bench.settle(self._work("probe"))
+        for moment, accuracy in linear.items():
+            found = self.state.measured[moment]
+            found.linear = accuracy
+            numbers = {"linear": accuracy.percent} | ({"knn": found.knn.percent} if found.knn else {})
+            self.folder.append({"kind": "probe", "moment": moment, "samples": found.samples, **numbers})
+            self._track({f"probe/{name}": value for name, value in numbers.items()}, found.samples)
+            self._probe = f"probe {accuracy.percent:.1f} %"
+
+    def _measure_pixels(self) -> None:
+        with self._timed("eval_seconds"):
+            self.bench.add(PIXELS, extract(raw_pixels, self.material, self._work("pixels")))
+        self.state.measured[PIXELS] = Measured(0)
+        self._settle()
+
+    # ------------------------------------------------------------------ saving, stopping, ending
+
+    def _save(self) -> None:
+        self._settle()  # features are never saved, only what the probes made of them
+        state = self.state.to_dict() | {"config": self.config.digest(), "samples": self.learner.seen}
+        place = self.folder.save(self.learner, state, self.config.keep_checkpoints)
+        self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
+        self.folder.note(f"saved {place.name} at image {self.learner.seen}")
+
+    def _finish(self) -> Result:
+        config = self.config
+        self._settle()
+        if config.references and config.evaluate != "never" and PIXELS not in self.state.measured:
+            self._measure_pixels()
+        self._save()
+        self._write_encoder()
+        result = summarise(config, self.route, self.learner, self.state)
+        write_atomically(self.folder.result, result.to_json())
+        self.folder.note("finished")
+        return result
+
+    def _write_encoder(self) -> None:
+        weights = {name: value.detach().cpu().contiguous() for name, value in self.learner.network.state_dict().items()}
+        draft = self.folder.encoder.with_name(f".{self.folder.encoder.name}")
+        try:
+            save_file(weights, draft)
+            draft.replace(self.folder.encoder)
+        except (OSError, SafetensorError) as error:
+            draft.unlink(missing_ok=True)
+            raise CheckpointError(f"could not write '{self.folder.encoder}': {error}") from error
+
+    def _check_stop(self) -> None:
+        if self._stop.requested is not None:
+            raise _Stop
+
+    def _leave(self) -> Interrupted:
+        number, self._stop.requested = self._stop.requested or 0, None
+        self._save()
+        self.folder.note(f"stopped by signal {number}")
+        return Interrupted(f"stopped and saved at image {self.learner.seen}; go on with: {self._command()}", number)
+
+    def _failed(self, error: Exception) -> Exception:
+        with contextlib.suppress(CheckpointError):
+            self.folder.note(str(error))
+        return error
+
+    def _last_checkpoint(self) -> str:
+        checkpoints = self.folder.list_checkpoints()
+        return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
+
+    def _command(self) -> str:
+        return f"ocssl run --resume {self.folder.path}"
+
+    # ------------------------------------------------------------------ telling
+
+    def _update(self, *, important: bool = False) -> None:
+        borders = self.route.borders
+        status = Status(
+            samples=self.learner.seen,
+            total=len(self.route),
+            experience=min(self.state.finished + 1, len(borders)),
+            experiences=len(borders),
+            cbp=self.learner.budget.spent,
+            cbp_planned=self.state.cbp_before + self.route.cbp,
+            rate=self._rate,
+            loss=self._loss,
+            probe=self._probe,
+        )
+        self.reporter.update(status, important=important)
+
+    def _work(self, what: str) -> Any:
+        def progress(done: int, total: int) -> None:
+            self._check_stop()
+            self.reporter.work(what, done, total)
+
+        return progress
+
+    def _track(self, numbers: Mapping[str, float], samples: int | None = None) -> None:
+        for tracker in self.trackers:
+            tracker.log(numbers, self.learner.seen if samples is None else samples)
+
+    def _warn(self, text: str) -> None:
+        self.state.warnings.append(text)
+        self.folder.note(f"warning: {text}")
+        self.reporter.warn(text)
+
+    @contextlib.contextmanager
+    def _timed(self, account: str) -> Iterator[_Watch]:
+        watch = _Watch(self.learner.machine.device)
+        try:
+            yield watch
+        finally:
+            setattr(self.state, account, getattr(self.state, account) + watch.stop())
+
+
+class _Watch:
+    """Seconds, until the device has caught up."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._began = time.perf_counter()
+        self.seconds = 0.0
+
+    def stop(self) -> float:
+        """Wait for the device and read the time."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.seconds = time.perf_counter() - self._began
+        return self.seconds

@@ -1,0 +1,47 @@
+"""Being asked to stop: note it, finish what is in hand, and let the runner leave in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+from ocssl.errors import OcsslError
+
+
+class Interrupted(OcsslError):
+    """The run was asked to stop and did, with everything saved."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class StopRequest:
+    """Catches SIGINT and SIGTERM while it is open; a second SIGINT interrupts at once.
+
+    >>> with StopRequest() as stop:
+    ...     stop.requested is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.requested == signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = number
