@@ -290,7 +290,8 @@ class Learner:
             learner = cls(**parameters)
             learner._restore(facts, tensors)
         except (KeyError, TypeError, RuntimeError) as error:
-            raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
+            reason = " ".join(str(error).split())  # torch lists misfits over several lines
+            raise CheckpointError(f"'{path}' does not fit this version of ocssl: {reason}") from error
         return learner
 
     def _tensors(self) -> dict[str, Tensor]:
