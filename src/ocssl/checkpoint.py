@@ -48,7 +48,7 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
     draft = folder / f"draft-{token}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, data)
+        save_file(_apart(tensors), data)
         _sync(data)
         envelope = {
             "format": f"ocssl-{kind}",
@@ -60,7 +60,7 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
         _sync(draft)
         draft.replace(index)
         _sync(folder)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError) as error:
         for leftover in (data, draft):
             with contextlib.suppress(OSError):
                 leftover.unlink()
@@ -93,12 +93,24 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         return envelope["facts"], load_file(data)
     except FileNotFoundError as error:
         raise CheckpointError(f"'{folder}' is not a saved {kind}: {Path(error.filename).name} is missing") from error
-    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
     except OSError as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"'{folder}' cannot be read: {error}") from error
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """On the CPU, and no two in the same memory (tied weights are), as safetensors wants them."""
+    apart: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        here = tensor.detach().cpu().contiguous()
+        place = here.untyped_storage().data_ptr()
+        apart[name] = here.clone() if place in taken else here
+        taken.add(place)
+    return apart
 
 
 def _leftovers(folder: Path) -> list[Path]:
