@@ -95,6 +95,8 @@ class Augmentation:
     ) -> None:
         if order not in ORDERS:
             raise unknown("augmentation order", order, ORDERS)
+        if len(mean) != 3 or len(std) != 3:
+            raise ConfigError(f"mean and std need one number for each of 3 channels, not {len(mean)} and {len(std)}")
         if min(std) <= 0:
             raise ConfigError(f"std must be positive in every channel, not {tuple(std)}")
         self.image_size = image_size

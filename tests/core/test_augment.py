@@ -383,6 +383,11 @@ def test_a_deviation_that_is_not_positive_is_refused(std):
         Augmentation(8, std=std)
 
 
+def test_a_number_of_channels_other_than_three_is_refused():
+    with pytest.raises(ConfigError, match="mean and std need one number for each of 3 channels, not 1 and 3"):
+        Augmentation(8, mean=(0.5,))
+
+
 @pytest.mark.parametrize("order", ["clean", "authors"])
 def test_views_are_float32_whatever_kind_of_number_describes_the_channels(order):
     augment = Augmentation(8, order=order, mean=np.array([0.5, 0.5, 0.5]), std=np.array([1.0, 1.0, 1.0]))
