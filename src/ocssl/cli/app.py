@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, run
+from ocssl.cli import data, lists, look, probe, run
 
 app = typer.Typer(
     name="ocssl",
@@ -22,4 +22,9 @@ def _root() -> None:
 
 
 app.command()(run.run)
+app.command()(look.show)
+app.command()(look.compare)
+app.command()(probe.probe)
+app.command("list")(lists.list_names)
+app.command()(lists.budget)
 app.add_typer(data.app, name="data")

@@ -18,9 +18,10 @@ def diagnose(learner: Learner) -> dict[str, float]:
     features = outcome.features.backbone[0].float().cpu()
     signs = {"feature_std": feature_std(features), "effective_rank": effective_rank(features)}
     strategy = learner.machine.strategy
-    by_cosine = isinstance(strategy, Aligned) and strategy.distance == "cosine" and strategy.omega > 0
-    if by_cosine and "alignment" in outcome.losses:
-        signs["alignment"] = -float(outcome.losses["alignment"]) / strategy.omega
+    if isinstance(strategy, Aligned) and strategy.distance == "cosine" and "alignment" in outcome.losses:
+        weight = strategy.omega
+        if weight > 0:  # the loss is the negative similarity times ω
+            signs["alignment"] = -float(outcome.losses["alignment"]) / weight
     return signs
 
 

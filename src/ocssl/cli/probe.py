@@ -1,0 +1,44 @@
+"""``ocssl probe``: a finished run's encoder on any labelled data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ocssl.cli.names import complete_datasets
+
+
+def probe(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="What to measure on [default: the run's own set].", autocompletion=complete_datasets),
+    ] = None,
+    data_root: Annotated[Path | None, typer.Option(help="Folder with data sets.")] = None,
+    samples_per_class: Annotated[int | None, typer.Option(help="Use a part of the data.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = None,
+    cache: Annotated[bool, typer.Option(help="Keep features in the run's folder, and use them again.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the numbers.")] = False,
+) -> None:
+    """Linear probe and k-NN on a run's frozen encoder, for example downstream.
+
+    Example: ocssl probe runs/mine --dataset svhn
+    """
+    from ocssl.experiments.downstream import probe_run
+    from ocssl.experiments.progress import reporter_for
+
+    options = {
+        "data_root": data_root and str(data_root),
+        "samples_per_class": samples_per_class,
+        "device": device,
+    }
+    found = probe_run(
+        run,
+        dataset,
+        changes={name: value for name, value in options.items() if value is not None},
+        cache=cache,
+        reporter=reporter_for(quiet=quiet),
+    )
+    typer.echo(f"{found.dataset}: linear {found.linear:.2f} %, k-NN {found.knn:.2f} % of {found.test} test images")

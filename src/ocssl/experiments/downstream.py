@@ -1,0 +1,146 @@
+"""A finished run's encoder, measured on any labelled data set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ocssl.errors import CheckpointError, DataError
+from ocssl.experiments.config import RunConfig, parse
+from ocssl.experiments.folder import RunFolder, write_atomically, writing
+from ocssl.experiments.material import Material, load_material
+from ocssl.experiments.measuring import Bench, Features, extract
+from ocssl.experiments.progress import Reporter
+from ocssl.learner import Learner
+
+
+class Downstream(BaseModel):
+    """What the probes said; accuracies in percent.
+
+    Attributes:
+        dataset: what was measured on.
+        linear, knn: test accuracy of the linear probe and of k-NN.
+        train, validation, test: how many images each part had.
+        protocol: of the run.
+        features_cached: whether features came from an earlier call.
+        feature_seconds, probe_seconds: time spent.
+    """
+
+    dataset: str
+    linear: float
+    knn: float
+    train: int
+    validation: int
+    test: int
+    protocol: str
+    features_cached: bool
+    feature_seconds: float
+    probe_seconds: float
+
+
+def probe_run(
+    run: str | Path,
+    dataset: str | None = None,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    cache: bool = True,
+    reporter: Reporter | None = None,
+) -> Downstream:
+    """Linear probe and k-NN on a finished run's frozen encoder; kept in the run's folder as ``probes/DATASET.json``.
+
+    Args:
+        run: the run's folder.
+        dataset: any name or address that :func:`ocssl.data.load` knows; the run's own by default.
+        changes: settings to measure with, e.g. ``data_root``, ``device``, ``samples_per_class``.
+        cache: keep the features in the run's folder, and use those kept before.
+    """
+    folder, reporter = RunFolder(run), reporter or Reporter()
+    config = parse(folder.read_config().to_dict() | dict(changes or {}))
+    name = dataset or config.dataset
+    learner = load_encoder(config, folder)
+    material = load_material(config, learner.machine.device, name)
+    bench = Bench(material, seed=config["seed"], schedule=config.probe)
+    with reporter:
+        began = time.perf_counter()
+        place = folder.path / "features" / f"{_plain(name)}-{_key(folder, material)}.safetensors"
+        features = _read(place, learner.machine.device) if cache else None
+        cached = features is not None
+        if features is None:
+            features = extract(learner.encode, material, lambda done, total: reporter.work("features", done, total))
+            if cache:
+                _write(place, features)
+        middle = time.perf_counter()
+        bench.add(name, features)
+        linear = bench.settle(lambda done, total: reporter.work("probe", done, total))[name]
+        found = Downstream(
+            dataset=name,
+            linear=linear.percent,
+            knn=bench.knn(features).percent,
+            train=len(material.train),
+            validation=len(material.validation),
+            test=len(material.test),
+            protocol=config.protocol,
+            features_cached=cached,
+            feature_seconds=middle - began,
+            probe_seconds=time.perf_counter() - middle,
+        )
+    record = folder.path / "probes" / f"{_plain(name)}.json"
+    with writing(record):
+        record.parent.mkdir(exist_ok=True)
+        write_atomically(record, json.dumps(found.model_dump(), indent=1) + "\n")
+    return found
+
+
+def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
+    """A learner with a finished run's backbone, for use and not for more training."""
+    if not folder.encoder.exists():
+        raise DataError(f"'{folder.path}' has no encoder.safetensors; the run is not finished")
+    learner = Learner(**config.learner() | {"execution": "eager"})
+    try:
+        learner.network.load_state_dict(load_file(folder.encoder))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"'{folder.encoder}' cannot be read as this run's encoder: {reason}") from error
+    return learner
+
+
+def _key(folder: RunFolder, material: Material) -> str:
+    """Changes with the encoder and with the images measured on."""
+    digest = hashlib.sha256(folder.encoder.read_bytes())
+    for part in material.parts:
+        digest.update(part.indices.numpy().tobytes() + part.labels.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _read(place: Path, device: torch.device) -> Features | None:
+    if not place.exists():
+        return None
+    try:
+        return Features(**{name: tensor.to(device) for name, tensor in load_file(place).items()})
+    except (SafetensorError, OSError, TypeError) as error:
+        raise CheckpointError(f"the kept features '{place}' cannot be read: {error}; remove them") from error
+
+
+def _write(place: Path, features: Features) -> None:
+    draft = place.with_name(f".{place.name}")
+    try:
+        place.parent.mkdir(exist_ok=True)
+        save_file({name: tensor.cpu().contiguous() for name, tensor in vars(features).items()}, draft)
+        draft.replace(place)
+    except (OSError, SafetensorError) as error:
+        draft.unlink(missing_ok=True)
+        raise CheckpointError(f"could not keep the features in '{place}': {error}") from error
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
