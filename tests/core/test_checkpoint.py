@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import pickle
 import resource
+import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -239,6 +243,52 @@ def test_a_save_that_was_killed_leaves_the_earlier_state_and_the_next_one_cleans
     assert not any((saved / name).exists() for name in litter)
 
 
+class KilledError(BaseException):
+    """Nothing catches it, so nothing is tidied up."""
+
+
+@pytest.fixture(scope="module")
+def kill_after() -> Callable[[Path, int], None]:
+    """Die at the n-th time that something below a folder is opened, renamed or removed. Hooks stay for good, so one."""
+    armed: dict[str, Any] = {"folder": None, "left": 0}
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if armed["folder"] is None or event not in ("open", "os.rename", "os.remove", "os.mkdir"):
+            return
+        if str(arguments[0]).startswith(str(armed["folder"])):
+            armed["left"] -= 1
+            if armed["left"] < 0:
+                armed["folder"] = None
+                raise KilledError
+
+    sys.addaudithook(hook)
+    return lambda folder, steps: armed.update(folder=folder, left=steps)
+
+
+def test_a_save_killed_at_any_step_leaves_the_earlier_state_or_the_new_one(saved, kill_after):
+    newer, outcomes = {"weights": torch.ones(2)}, []
+    for steps in itertools.count():
+        checkpoint.write(saved, "learner", FACTS, TENSORS)
+        kill_after(saved, steps)
+        try:
+            checkpoint.write(saved, "learner", {"step": 4}, newer)
+        except KilledError:
+            step = checkpoint.read(saved, "learner")[0]["step"]
+            assert_holds(saved, *((FACTS, TENSORS) if step == 3 else ({"step": 4}, newer)))
+            outcomes.append(step)
+        else:
+            break
+    assert set(outcomes) == {3, 4}
+    assert outcomes == sorted(outcomes)
+
+
+def test_who_reads_the_index_during_a_save_reads_the_whole_earlier_one(saved):
+    earlier = (saved / "learner.json").read_text()
+    with (saved / "learner.json").open() as reader:
+        checkpoint.write(saved, "learner", {"step": 4}, TENSORS)
+        assert reader.read() == earlier
+
+
 def test_a_first_save_that_was_killed_is_not_a_state_but_its_place_can_be_used(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir()
@@ -296,8 +346,8 @@ def test_on_a_full_disk_the_earlier_state_survives(tmp_path):
     """The same on a real file system without room, where one may be mounted."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, check=False)
-    if mount.returncode != 0:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("this machine does not let us mount a small disk")
     try:
         checkpoint.write(disk / "state", "learner", FACTS, TENSORS)
