@@ -33,7 +33,8 @@ class Learner:
     Args:
         strategy: how the past is kept; see ``ocssl.strategies.names()``.
         method: the objective, ``"simsiam"`` or ``"simclr"``; unset for strategies that bring their own.
-        backbone: ``"resnet18"``, a narrow ``"resnet18-w16"``, ``"timm:NAME"``, or a module from images to vectors.
+        backbone: ``"resnet18"``, a narrow ``"resnet18-w16"``, a tiny ``"convnet"``, ``"timm:NAME"``, or a module from
+            images to vectors.
         image_size: side of the square images.
         stream_batch: images per stream minibatch (b_s).
         batch: images per training step (b); unset: the stream minibatch, plus 128 where the strategy replays.

@@ -1,4 +1,4 @@
-"""Backbones by name: ``resnet18``, narrow ones as ``resnet18-w16``, ``timm:NAME``, or any module."""
+"""Backbones by name: ``resnet18``, narrow ones as ``resnet18-w16``, tiny ``convnet``, ``timm:NAME``, or any module."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ocssl.errors import ConfigError, missing_extra
+from ocssl.nn.convnet import ConvNet
 from ocssl.nn.resnet import ResNet18
 from ocssl.registry import unknown
 
@@ -35,15 +36,15 @@ def build_backbone(
     if backbone.startswith("timm:"):
         module = _timm(backbone.removeprefix("timm:"))
         return module, _measured_width(module, image_size)
-    match = re.fullmatch(r"resnet18(?:-w(\d+))?", backbone)
+    match = re.fullmatch(r"(resnet18|convnet)(?:-w([1-9]\d*))?", backbone)
     if match is None:
-        raise unknown("backbone", backbone, ["resnet18", "resnet18-w32", "resnet18-w16", "timm:NAME"])
-    width = int(match[1] or 64)
-    if width < 1:
-        raise ConfigError(f"backbone '{backbone}' has width {width}; it must be at least 1")
+        raise unknown("backbone", backbone, ["resnet18", "resnet18-w16", "convnet", "convnet-w8", "timm:NAME"])
+    if match[1] == "convnet":
+        convnet = ConvNet(int(match[2] or 32))
+        return convnet, convnet.feature_dim
     if stem == "auto":
         stem = "small" if image_size <= SMALL_STEM_UP_TO else "standard"
-    resnet = ResNet18(width, stem)
+    resnet = ResNet18(int(match[2] or 64), stem)
     return resnet, resnet.feature_dim
 
 

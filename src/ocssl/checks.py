@@ -1,0 +1,247 @@
+"""Contracts that every strategy, method and memory must keep, ours and yours.
+
+One line checks an extension; our own tests run the same functions on everything registered::
+
+    import ocssl
+    ocssl.checks.check_strategy("mine")
+
+A broken contract raises :class:`AssertionError` with a sentence that says which.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocssl import memory, methods, strategies
+from ocssl.batch import Batch, Outcome
+from ocssl.learner import Learner
+from ocssl.memory import Column
+from ocssl.methods import Dims
+from ocssl.nn import Features
+
+SIZE = 8
+STREAM_BATCH = 4
+
+
+def small_learner(strategy: str, **settings: Any) -> Learner:
+    """A learner small enough to be trained hundreds of times in a test.
+
+    >>> small_learner("er").partial_fit(small_stream(8)).seen
+    8
+    """
+    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    defaults: dict[str, Any] = {
+        "backbone": "convnet-w4",
+        "image_size": SIZE,
+        "stream_batch": STREAM_BATCH,
+        "batch": 3 * STREAM_BATCH if replays else STREAM_BATCH,
+        "passes": 2,
+        "memory_size": 20,
+        "lr": 0.02,
+        "hidden_dim": 16,
+        "output_dim": 32,
+        "device": "cpu",
+    }
+    return Learner(strategy=strategy, **{**defaults, **settings})
+
+
+def small_stream(n: int, seed: int = 0) -> Tensor:
+    """n random images, ``(n, 3, 8, 8)`` uint8.
+
+    >>> small_stream(2).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (n, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
+
+
+# ---------------------------------------------------------------------- strategies
+
+
+def check_strategy(name: str, **settings: Any) -> None:
+    """Check a registered strategy; ``settings`` are arguments of the learner, e.g. ``method="simclr"``.
+
+    >>> check_strategy("finetune")
+    """
+    for check in (
+        _trains,
+        _repeats_with_the_seed,
+        _does_not_care_how_images_are_cut_into_calls,
+        _goes_on_after_saving,
+        _learns_the_same_whether_or_not_it_is_used,
+        _counts_its_budget,
+        _does_not_grow,
+    ):
+        check(lambda **more: small_learner(name, **{**settings, **more}))
+
+
+Build = Callable[..., Learner]
+
+
+def _trains(build: Build) -> None:
+    learner = build()
+    before = {key: tensor.clone() for key, tensor in learner.machine.encoder.named_parameters()}
+    frozen = [p for p in learner.machine.strategy.parameters() if not p.requires_grad]
+    learner.partial_fit(small_stream(40)).boundary().partial_fit(small_stream(40, seed=1))
+    losses = learner.losses
+    assert losses, "there are no losses after training"
+    assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
+    moved = [key for key, tensor in learner.machine.encoder.named_parameters() if not torch.equal(tensor, before[key])]
+    assert len(moved) == len(before), f"never trained: {sorted(before.keys() - set(moved))}"
+    assert all(p.grad is None for p in frozen), "a frozen parameter received a gradient"
+    stored = [] if learner.machine.memory is None else learner.machine.memory.state_dict().values()
+    assert not any(t.requires_grad for t in stored), "the memory keeps tensors that require gradients"
+    parts = sum(value for key, value in losses.items() if key != "total")
+    assert abs(parts - losses["total"]) < 1e-4, f"the parts of the loss do not add up to the total: {losses}"
+
+
+def _repeats_with_the_seed(build: Build) -> None:
+    first, second, other = (build(seed=seed).partial_fit(small_stream(40)) for seed in (0, 0, 1))
+    _assert_same(first, second, "two runs from one seed differ")
+    assert not torch.equal(_weights(first), _weights(other)), "runs from two seeds are the same"
+
+
+def _does_not_care_how_images_are_cut_into_calls(build: Build) -> None:
+    stream = small_stream(42)
+    whole, pieces = build().partial_fit(stream), build()
+    for piece in stream.split(5):
+        pieces.partial_fit(piece)
+    _assert_same(whole, pieces, "one call and many calls differ")
+
+
+def _goes_on_after_saving(build: Build) -> None:
+    stream = small_stream(62)
+    whole = build().partial_fit(stream[:25]).boundary().partial_fit(stream[25:])
+    stopped = build().partial_fit(stream[:25]).boundary().partial_fit(stream[25:43])
+    with tempfile.TemporaryDirectory() as folder:
+        stopped.save(folder)
+        resumed = Learner.load(folder).partial_fit(stream[43:])
+    _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped")
+
+
+def _learns_the_same_whether_or_not_it_is_used(build: Build) -> None:
+    stream = small_stream(40)
+    watched, alone = build().partial_fit(stream[:20]), build().partial_fit(stream)
+    watched.transform(stream[:7])
+    _assert_same(watched.partial_fit(stream[20:]), alone, "calling transform changes what is learned")
+
+
+def _counts_its_budget(build: Build) -> None:
+    learner = build()
+    trained: list[int] = []
+    step = learner.executor.step
+
+    def counted(stream: Tensor) -> Outcome:
+        outcome = step(stream)
+        trained.append(outcome.trained)
+        return outcome
+
+    learner.executor.step = counted  # type: ignore[method-assign]
+    learner.partial_fit(small_stream(42)).flush()
+    views = learner.machine.strategy.views
+    assert learner.budget.spent == views * sum(trained), f"spent {learner.budget.spent}, not {views * sum(trained)}"
+    assert learner.budget.steps == len(trained)
+
+
+def _does_not_grow(build: Build) -> None:
+    learner = build()
+    sizes = [
+        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(40, seed))._tensors().values())
+        for seed in range(3)
+    ]
+    assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"
+
+
+def _weights(learner: Learner) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in learner.machine.encoder.parameters()])
+
+
+def _assert_same(one: Learner, other: Learner, complaint: str) -> None:
+    mine, theirs = one._tensors(), other._tensors()
+    different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
+    assert mine.keys() == theirs.keys(), f"{complaint}, in what they keep"
+    assert not different, f"{complaint}, in {different[:5]}"
+    assert (one.budget, one.seen) == (other.budget, other.seen), f"{complaint}, in what was spent or seen"
+    assert torch.equal(one.encode(small_stream(5, 9)), other.encode(small_stream(5, 9))), f"{complaint}, in features"
+
+
+# ---------------------------------------------------------------------- methods
+
+
+def check_method(name: str, **options: Any) -> None:
+    """Check a registered method.
+
+    >>> check_method("simsiam")
+    """
+    torch.manual_seed(0)
+    method = methods.get(name)(Dims(feature=8, hidden=16, output=12), **options)
+    projector = method.projector()
+    backbone = torch.randn(method.views, 6, 8, requires_grad=True)
+    batch = Batch(torch.zeros(6, 3, SIZE, SIZE, dtype=torch.uint8), stream=6)
+    for joint in (True, False):
+        features = Features(backbone, torch.stack([projector(view) for view in backbone]), joint)
+        loss = method.loss(features, batch)
+        assert loss.shape == (), f"the loss must be one number, not {tuple(loss.shape)}"
+        assert loss.isfinite(), f"the loss is {loss}"
+        (gradient,) = torch.autograd.grad(loss, backbone, retain_graph=True)
+        assert gradient.abs().sum() > 0, "the loss gives the encoder no gradient"
+    prediction = torch.randn(method.views, 6, 12, requires_grad=True)
+    target = torch.randn(method.views, 6, 12, requires_grad=True)
+    method.distance(prediction, target).backward()
+    assert prediction.grad is not None, "distance() gives its prediction no gradient"
+    assert prediction.grad.abs().sum() > 0, "distance() gives its prediction a gradient of zero"
+    assert target.grad is None, "distance() gives its target a gradient"
+    for strategy in ("er", "cla-e"):
+        _trains(lambda strategy=strategy, **more: small_learner(strategy, method=name, method_options=options, **more))
+
+
+# ---------------------------------------------------------------------- memories
+
+
+def check_memory(name: str, **options: Any) -> None:
+    """Check a registered memory.
+
+    >>> check_memory("fifo")
+    """
+    capacity, porch, image_shape = 12, 5, (3, 2, 2)
+    columns = {"features": Column((6,)), "number": Column((), torch.int64)}
+
+    def build() -> memory.Memory:
+        return memory.get(name)(capacity, image_shape, porch=porch, columns=columns, **options)
+
+    subject, generator = build(), torch.Generator().manual_seed(0)
+    sizes = [tensor.shape for tensor in subject.state_dict().values()]
+    seen = 0
+    for n in (5, 5, 3, 5, 1, 5, 5, 2, 5):
+        numbers = torch.arange(seen, seen + n)
+        images = numbers.to(torch.uint8)[:, None, None, None].expand(n, *image_shape)
+        features = torch.randn(n, 6, generator=generator)
+        subject.add(images, {"features": features, "number": numbers}, generator)
+        seen += n
+        filled = min(seen, capacity)
+        assert len(subject) == filled, f"after {seen} samples it should hold {filled}, not {len(subject)}"
+        kept = subject.columns["number"][:filled]
+        assert len(kept.unique()) == filled, f"a sample is kept twice: {sorted(kept.tolist())}"
+        assert kept.max() < seen, "it holds a sample that never came"
+        assert torch.equal(subject.images[:filled, 0, 0, 0].long(), kept), "image and columns of a slot got mixed up"
+        drawn = subject.sample(min(4, filled), generator)
+        assert len(drawn.unique()) == len(drawn), f"a slot was sampled twice: {drawn.tolist()}"
+        assert drawn.max() < filled, f"an empty slot was sampled: {drawn.tolist()}"
+        subject.blend_features(drawn, torch.randn(len(drawn), 6, generator=generator))
+    assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
+
+    copy = build()
+    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
+    for twin in (subject, copy):
+        again = torch.Generator().manual_seed(1)
+        twin.add(
+            torch.zeros(5, *image_shape, dtype=torch.uint8), {"features": torch.randn(5, 6, generator=again)}, again
+        )
+    for key, tensor in subject.state_dict().items():
+        assert torch.equal(tensor, copy.state_dict()[key]), f"a restored memory goes on differently, in '{key}'"
+    assert len(copy) == len(subject)

@@ -1,0 +1,33 @@
+"""A three-layer network for tests, sketches and very small machines."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ConvNet(nn.Module):
+    """Three strided 3×3 convolutions with batch norm; images to vectors of ``4 × width`` numbers.
+
+    >>> ConvNet(width=4)(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 16])
+    """
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.feature_dim = 4 * width
+        channels = [3, width, 2 * width, 4 * width]
+        self.convs = nn.ModuleList(
+            nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False) for a, b in itertools.pairwise(channels)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(c) for c in channels[1:])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """``(n, 3, s, s)`` normalised images to ``(n, feature_dim)``."""
+        x = images
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = F.relu(norm(conv(x)))
+        return torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)

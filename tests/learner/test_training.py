@@ -1,0 +1,177 @@
+"""Every strategy × method × memory that the paper allows learns, and only what it may."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from grid import combinations
+
+import ocssl
+from ocssl.checks import small_learner, small_stream
+from ocssl.data import shapes
+
+
+@pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
+def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, method, memory) -> None:
+    learner = small_learner(strategy, method=method, memory=memory)
+    encoder = learner.machine.encoder
+    before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
+    learner.partial_fit(small_stream(32)).boundary().partial_fit(small_stream(16, seed=1))
+    assert all(torch.tensor(value).isfinite() for value in learner.losses.values())
+    assert all(not torch.equal(p, before[name]) for name, p in encoder.named_parameters())
+    frozen = [p for p in learner.machine.strategy.parameters() if not p.requires_grad]
+    assert all(p.grad is None for p in frozen)
+    outcome = learner.outcome
+    assert not outcome.features.projected.requires_grad
+    if learner.machine.memory is not None:
+        assert all(not column.requires_grad for column in learner.machine.memory.columns.values())
+        assert all(not recalled.requires_grad for recalled in outcome.batch.recalled.values())
+
+
+@pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
+def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
+    images, _ = shapes.draw(360, size=16, seed=3)
+    learner = small_learner(
+        strategy, method=method, memory=memory, image_size=16, memory_size=60, stream_batch=6,
+        batch=18 if ocssl.strategies.get(strategy).composition in ("stream+replay", "replay") else 6,
+    )  # fmt: skip
+    history: list[float] = []
+    for _ in range(2):
+        learner.partial_fit(images, callback=lambda it: history.append(objective(it)))
+    # Leave the start out: without replay the batches, and with them the losses, are of another kind.
+    early, late = sum(history[10:40]) / 30, sum(history[-30:]) / 30
+    assert late < early, f"from {early:.3f} to {late:.3f}"
+
+
+def objective(learner: ocssl.Learner) -> float:
+    """The self-supervised part of the loss: what the strategy adds may rise as its target moves."""
+    parts = learner.losses
+    return parts.get("ssl", parts.get("contrast", parts.get("stream", 0.0)))
+
+
+def test_labels_have_no_way_in() -> None:
+    for method in (ocssl.Learner.__init__, ocssl.Learner.partial_fit, ocssl.Learner.transform, ocssl.Learner.flush):
+        names = set(inspect.signature(method).parameters)
+        assert not names & {"y", "labels", "label", "targets", "target"}
+    with pytest.raises(TypeError):
+        small_learner("er").partial_fit(small_stream(4), [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
+def test_the_budget_is_what_was_really_trained_on(strategy, method, memory) -> None:
+    learner = small_learner(strategy, method=method, memory=memory)
+    composition = ocssl.strategies.get(strategy).composition
+    replay = {"stream": 0, "mixed": 0, "stream+replay": 8, "replay": 12}[composition]
+    expected, held = 0, 0
+    for n in [4] * 10 + [2]:  # ten minibatches and a flushed remainder
+        if composition == "replay":
+            held = min(held + n, 20)
+        replaying = replay > 0 and held > replay
+        expected += 2 * 2 * (replay if replaying and composition == "replay" else n + replay * replaying)
+        if composition != "replay":
+            held = min(held + n, 20)
+    learner.partial_fit(small_stream(42)).flush()
+    assert learner.budget.spent == expected
+
+
+def test_flush_trains_on_the_remainder_and_only_once() -> None:
+    learner = small_learner("er").partial_fit(small_stream(6))
+    assert (learner.seen, learner.pending) == (4, 2)
+    assert (learner.flush().seen, learner.pending) == (6, 0)
+    spent = learner.budget.spent
+    assert learner.flush().budget.spent == spent
+
+
+def test_the_callback_sees_every_minibatch_and_may_save(tmp_path) -> None:
+    stream, states = small_stream(22), []
+
+    def save(learner: ocssl.Learner) -> None:
+        states.append((learner.seen, learner.pending))
+        learner.save(tmp_path / str(learner.seen))
+
+    whole = small_learner("cla-r").partial_fit(stream, callback=save)
+    assert states == [(4, 18), (8, 14), (12, 10), (16, 6), (20, 2)]
+    resumed = ocssl.Learner.load(tmp_path / "8")
+    resumed.partial_fit(stream[:0].new_zeros(1, 3, 8, 8))  # its 14 waiting images come first
+    assert resumed.seen == 20
+    assert torch.equal(resumed.machine.encoder.backbone.convs[0].weight, whole.machine.encoder.backbone.convs[0].weight)
+
+
+def test_teacher_of_cla_follows_in_closed_form() -> None:
+    learner = small_learner("cla-b", tau=0.9)
+    weight = learner.machine.encoder.backbone.convs[0].weight
+    teacher = learner.machine.strategy.target.network.backbone.convs[0].weight
+    expected = weight.detach().clone()
+    step = learner.executor.step
+
+    def watched(stream):
+        nonlocal expected
+        outcome = step(stream)
+        expected = 0.9 * expected + 0.1 * weight.detach()
+        return outcome
+
+    learner.executor.step = watched
+    learner.partial_fit(small_stream(20))
+    torch.testing.assert_close(teacher, expected)
+
+
+def test_stored_features_of_cla_r_follow_at_half_speed() -> None:
+    learner = small_learner("cla-r", passes=1).partial_fit(small_stream(16))
+    memory = learner.machine.memory
+    before = memory.columns["features"].clone()
+    learner.partial_fit(small_stream(4, seed=1))
+    batch, features = learner.outcome.batch, learner.outcome.features.projected
+    expected = 0.5 * before[batch.slots] + 0.5 * features[:, batch.replay].mean(0)
+    survived = torch.tensor([slot not in range(16, 20) for slot in batch.slots.tolist()])
+    torch.testing.assert_close(memory.columns["features"][batch.slots][survived], expected[survived])
+    torch.testing.assert_close(memory.columns["features"][16:20], features[:, batch.fresh].mean(0))
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
+    learner = small_learner("cassle", options={"from_start": from_start}).partial_fit(small_stream(8))
+    assert ("alignment" in learner.losses) is from_start
+    learner.boundary()
+    frozen = learner.machine.strategy.target.network.state_dict()
+    assert all(torch.equal(frozen[k], v) for k, v in learner.machine.encoder.state_dict().items())
+    learner.partial_fit(small_stream(8, seed=1))
+    assert "alignment" in learner.losses
+
+
+def test_boundary_changes_nothing_for_strategies_that_need_none() -> None:
+    stream = small_stream(40)
+    told = small_learner("cla-e").partial_fit(stream[:20]).boundary().partial_fit(stream[20:])
+    untold = small_learner("cla-e").partial_fit(stream)
+    assert torch.equal(told.machine.encoder.backbone.convs[0].weight, untold.machine.encoder.backbone.convs[0].weight)
+
+
+def test_osiris_takes_every_step_twice_only_as_its_authors_did() -> None:
+    once, twice = (small_learner("osiris-r", options={"updates": n}, momentum=0.0, weight_decay=0.0) for n in (1, 2))
+    start = once.machine.encoder.backbone.convs[0].weight.detach().clone()
+    for learner in (once, twice):
+        learner.passes = 1
+        learner.partial_fit(small_stream(4))
+    move = once.machine.encoder.backbone.convs[0].weight - start
+    torch.testing.assert_close(twice.machine.encoder.backbone.convs[0].weight - start, 2 * move, rtol=1e-4, atol=1e-6)
+
+
+def test_the_authors_variant_collects_their_choices() -> None:
+    learner = small_learner("cassle-r", variant="authors")
+    machine = learner.machine
+    assert machine.augment.order == "authors"
+    assert machine.joint_views is False
+    assert machine.strategy.target.ready
+    scale = small_learner("scale", variant="authors").machine.strategy
+    assert (scale.anchors, scale.copies) == ("replay", "pass")
+    osiris = small_learner("osiris-r", variant="authors").machine.strategy
+    assert osiris.optimizer_repeats == 2
+    assert not any(p.requires_grad for p in osiris.h.parameters())
+
+
+def test_minred_newcomers_enter_before_training_described_or_bare() -> None:
+    for variant, featured in (("clean", True), ("origin", False)):
+        learner = small_learner("minred", variant=variant, passes=1).partial_fit(small_stream(4))
+        assert len(learner.machine.memory) == 4
+        assert learner.machine.memory.featured[:4].all().item() is featured
