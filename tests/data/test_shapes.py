@@ -47,19 +47,20 @@ def test_the_seed_decides_every_pixel():
 
 def test_the_images_of_a_seed_are_the_same_on_every_machine():
     digest = hashlib.sha256(draw(700, seed=0)[0].numpy().tobytes()).hexdigest()
-    assert digest.startswith("a9ec39e0aea4ecd0")
+    assert digest.startswith("3c353c61cb50c83b")
 
 
 def test_colours_stay_near_grey():
     images = draw(900, seed=1)[0].float() / 255
     # The means over an image's pixels leave the noise out: what remains is the tint of ground and figure.
     tint = images.mean(dim=(2, 3))
-    assert (tint.amax(1) - tint.amin(1)).max() < 0.06
+    assert (tint.amax(1) - tint.amin(1)).max() < 0.03
 
 
 def test_figures_stand_out_from_their_ground():
-    grey = draw(900, seed=2)[0].float().mean(1) / 255
-    assert grey.flatten(1).std(1).min() > 0.02
+    grey = draw(900, seed=2)[0].float().mean(1).flatten(1) / 255
+    ground, brightest = grey.quantile(0.1, dim=1), grey.quantile(0.95, dim=1)
+    assert (brightest - ground).min() > 0.1
 
 
 @pytest.mark.parametrize("size", [24, 64])

@@ -1,9 +1,9 @@
 """Images drawn by code: six outlines in three textures, for demos, tests and machines without a data set.
 
-Every image is one figure on a plain ground. Place, size, turn, tones and the phase of the texture are drawn at random,
-so that a class is told by *what* is drawn and hardly by where or in which tone. Colours stay near grey on purpose: free
-colours would let an instance-discriminating objective tell images apart by colour alone, and it would never need to
-look at shape.
+Every image is one bright figure on a darker, plain ground. Place, size, turn, contrast and the phase of the texture are
+drawn at random, so that a class is told by *what* is drawn and hardly by where or in which tone. Colours stay near grey
+on purpose: free colours, or figures now brighter and now darker than their ground, would let an objective that tells
+instances apart do so by colour or tone alone, and it would never need to look at shape.
 
 Outlines and textures are signed distances on a grid of coordinates, negative inside, which gives smooth edges for the
 price of a clip. Beyond one sine and cosine per image only additions, products, roots and comparisons are used: these
@@ -127,11 +127,11 @@ class _Figures:
             return low + (high - low) * rng.random((count, *(shape or (1, 1))))
 
         pixel = size / 32
-        radius = uniform(8, 13) * pixel
+        radius = uniform(9, 14) * pixel
         margin = 0.8 * radius  # a figure may lose a little of its rim at the border, never its body
         turn = uniform(0, 2 * math.pi)
-        ground = uniform(0.25, 0.75, 1, 1, 1)
-        contrast = uniform(0.25, 0.45, 1, 1, 1) * np.where(ground < 0.5, 1, -1)
+        ground = uniform(0.25, 0.4, 1, 1, 1)
+        contrast = uniform(0.25, 0.45, 1, 1, 1)
         fill = ground + contrast
         fields = {
             "centre_x": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
@@ -142,9 +142,9 @@ class _Figures:
             "period": uniform(4.5, 6.0) * pixel,
             "phase_u": rng.random((count, 1, 1)),
             "phase_v": rng.random((count, 1, 1)),
-            "ground": ground + uniform(-0.02, 0.02, 3, 1, 1),
-            "fill": fill + uniform(-0.02, 0.02, 3, 1, 1),
-            "mark": fill - 0.75 * contrast,
+            "ground": ground + uniform(-0.01, 0.01, 3, 1, 1),
+            "fill": fill + uniform(-0.01, 0.01, 3, 1, 1),
+            "mark": fill - 0.85 * contrast,
         }
         return cls(**{name: values.astype(np.float32) for name, values in fields.items()})
 
@@ -199,7 +199,7 @@ def _render(figures: _Figures, labels: NDArray[np.int64], noise: Floats) -> NDAr
 
     figure = figures.fill + (figures.mark - figures.fill) * marked[:, None]
     image = figures.ground + (figure - figures.ground) * inside[:, None]
-    image += (noise - np.float32(0.5)) * np.float32(0.06)
+    image += (noise - np.float32(0.5)) * np.float32(0.03)
     return np.rint(image.clip(0, 1) * np.float32(255)).astype(np.uint8)
 
 
