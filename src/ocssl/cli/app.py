@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, lists, look, probe, run
+from ocssl.cli import data, demo, lists, look, probe, run
 
 app = typer.Typer(
     name="ocssl",
@@ -21,6 +21,7 @@ def _root() -> None:
     """Learn an encoder from an unlabelled image stream in one pass."""
 
 
+app.command()(demo.demo)
 app.command()(run.run)
 app.command()(look.show)
 app.command()(look.compare)
