@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
     from rich.table import Table
 
     from ocssl.experiments.demo import DemoPlan, DemoReport, Moment
@@ -43,7 +44,7 @@ def demo(
     report.save(output / "demo.json")
     draw_figure(report, output / "demo.png")
     console.print(
-        f"[dim]The curve:[/] {output / 'demo.png'}   [dim]every number and setting:[/] {output / 'demo.json'}"
+        f"[dim]The curve:[/] {output / 'demo.png'}   [dim]all numbers and settings:[/] {output / 'demo.json'}"
     )
 
 
@@ -72,15 +73,15 @@ def _race(plan: DemoPlan, seed: int, console: Console) -> SeedResult:
     ) as bars:
         console.print(f"[dim]seed {seed}[/]")
         tasks = {name: bars.add_task(name, total=plan.stream, probe="") for name in plan.contenders()}
-        return race(plan, seed, _mover(bars.update, tasks, console))
+        return race(plan, seed, _mover(bars, tasks, console))
 
 
-def _mover(update: Callable[..., None], tasks: dict[str, int], console: Console) -> Callable[[Moment], None]:
+def _mover(bars: Progress, tasks: dict[str, TaskID], console: Console) -> Callable[[Moment], None]:
     def move(moment: Moment) -> None:
         task = tasks[moment.name]
-        update(task, completed=moment.seen)
+        bars.update(task, completed=moment.seen)
         if moment.accuracy is not None:
-            update(task, probe=f"probe {moment.accuracy:4.1f} %")
+            bars.update(task, probe=f"probe {moment.accuracy:4.1f} %")
             if not console.is_terminal:  # a log has no bars: say it in a line
                 console.print(f"  {moment.name:<9} {moment.seen:>5} images   probe {moment.accuracy:4.1f} %")
 
@@ -112,7 +113,7 @@ def _table(report: DemoReport) -> Table:
     title = "Probe accuracy in percent, by images seen"
     if len(report.results) > 1:
         title += f" (mean of {len(report.results)} seeds)"
-    table = Table(box=SIMPLE_HEAD, title=title, title_style="", title_justify="left", header_style="dim")
+    table = Table(box=SIMPLE_HEAD, title=title, title_style="", title_justify="left", min_width=60, header_style="dim")
     table.add_column("")
     for point in report.points:
         table.add_column(f"{point:,}", justify="right")
@@ -133,7 +134,7 @@ def _verdict(report: DemoReport) -> str:
         untrained = report.lead("CLA-E", "untrained encoder")[index]
         finetune = report.lead("CLA-E", "finetune")[index]
         lines.append(
-            f"Seed {result.seed}: CLA-E ends {untrained:+.1f} points from the untrained encoder and "
-            f"{finetune:+.1f} from finetuning."
+            f"Seed {result.seed}: CLA-E against the untrained encoder {untrained:+.1f} points, "
+            f"against finetuning {finetune:+.1f}."
         )
     return "\n".join([*lines, ""])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, PALE, PAPER = "#3d4451", "#a8a29a", "#fbfaf7"
+UNTRAINED = "untrained encoder"
 COLOURS = {"finetune": "#b5846a", "ER": "#7d93a8", "CLA-E": "#2f6d6a"}
 
 
@@ -27,8 +28,8 @@ def draw_figure(report: DemoReport, path: Path) -> None:
         raise missing_extra("matplotlib", "plot", "Figures") from error
 
     margins = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.12)
-    figure = Figure(figsize=(9, 5.2), dpi=160, facecolor=PAPER, layout=margins)
-    curves, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [9, 1], "hspace": 0.02})
+    figure = Figure(figsize=(9.6, 5.2), dpi=160, facecolor=PAPER, layout=margins)
+    curves, strip = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [9, 0.95], "hspace": 0.02})
     _draw_curves(curves, report)
     _draw_arrivals(strip, report)
     seeds = ", ".join(str(result.seed) for result in report.results)
@@ -42,22 +43,26 @@ def draw_figure(report: DemoReport, path: Path) -> None:
 
 
 def _draw_curves(axes: Axes, report: DemoReport) -> None:
-    start, end = report.mean_references()["untrained encoder"], report.points[-1]
-    x = (0, *report.points)
-    for name, height in report.mean_references().items():
-        axes.axhline(height, color=PALE, linewidth=1, linestyle=(0, (2, 3)), zorder=1)
-        axes.text(end * 0.004, height, name, color=PALE, fontsize=8.5, va="bottom", ha="left")
-    for name, curve in report.mean_curves().items():
+    references, curves = report.mean_references(), report.mean_curves()
+    x, end = (0, *report.points), report.points[-1]
+    for height in references.values():
+        axes.plot((0, end), (height, height), color=PALE, linewidth=1.1, linestyle=(0, (2, 3)), zorder=1)
+    for name, curve in curves.items():
         colour, width = COLOURS[name], 2.6 if name == "CLA-E" else 1.9
         if len(report.results) > 1:
             for result in report.results:
                 (own,) = (entry.curve for entry in result.entries if entry.name == name)
-                axes.plot(x, (result.references["untrained encoder"], *own), color=colour, linewidth=0.7, alpha=0.35)
-        axes.plot(x, (start, *curve), color=colour, linewidth=width, marker="o", markersize=4.5, zorder=3)
-    ends = {name: curve[-1] for name, curve in report.mean_curves().items()}
-    for name, height in _spread(ends, gap=4.0).items():
-        axes.text(end * 1.015, height, f"{name}  {ends[name]:.0f} %", color=COLOURS[name], fontsize=10.5, va="center")
-    axes.set(xlim=(0, end * 1.16), ylim=(0, None), ylabel="linear probe over all 18 classes, %")
+                axes.plot(x, (result.references[UNTRAINED], *own), color=colour, linewidth=0.7, alpha=0.35)
+        axes.plot(
+            x, (references[UNTRAINED], *curve), color=colour, linewidth=width, marker="o", markersize=4.5, zorder=3
+        )
+
+    ends = {**references, **{name: curve[-1] for name, curve in curves.items()}}
+    top = 1.12 * max(max(curve) for curve in (*curves.values(), references.values()))
+    for name, height in _spread(ends, gap=0.055 * top).items():
+        colour, size = COLOURS.get(name, PALE), 10.5 if name in curves else 9
+        axes.text(end * 1.015, height, f"{name}  {ends[name]:.0f} %", color=colour, fontsize=size, va="center")
+    axes.set(xlim=(0, end * 1.2), ylim=(0, top), ylabel="linear probe over all 18 classes, %")
     axes.grid(axis="y", color=INK, alpha=0.08)
     _quieten(axes)
 
