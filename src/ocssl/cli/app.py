@@ -9,6 +9,7 @@ from ocssl.cli import data, demo, lists, look, probe, run
 app = typer.Typer(
     name="ocssl",
     help="Online continual self-supervised learning: encoders from unlabelled, drifting image streams.",
+    epilog="Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

@@ -86,7 +86,7 @@ def run(
 
     Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
     """
-    from ocssl.experiments.config import assignments, from_file
+    from ocssl.experiments.config import assignments, from_file, merged
     from ocssl.experiments.progress import reporter_for
     from ocssl.experiments.signals import Interrupted
 
@@ -110,7 +110,7 @@ def run(
     }
     given: dict[str, Any] = from_file(config) if config else {}
     given |= {name: value for name, value in options.items() if value is not None}
-    given |= assignments(settings or [])
+    given = merged(given, assignments(settings or []))
     reporter = reporter_for(quiet=quiet)
     try:
         if resume is not None:

@@ -159,6 +159,17 @@ def check_names(given: Iterable[str]) -> None:
             raise unknown("setting", name, SETTINGS)
 
 
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed; a group keeps what the change does not name.
+
+    >>> merged({"lr": 0.1, "probe": {"lr": 0.05, "batch": 64}}, {"probe": {"batch": 32}})
+    {'lr': 0.1, 'probe': {'lr': 0.05, 'batch': 32}}
+    """
+    both = {**settings, **changes}
+    groups = [name for name in changes if isinstance(settings.get(name), Mapping) and isinstance(both[name], Mapping)]
+    return both | {name: {**settings[name], **changes[name]} for name in groups}
+
+
 def assignments(texts: Iterable[str]) -> dict[str, Any]:
     """Settings from ``key=value`` texts; values are YAML, and a dot reaches into a group.
 

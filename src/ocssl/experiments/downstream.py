@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ocssl.errors import CheckpointError, DataError
-from ocssl.experiments.config import RunConfig, parse
+from ocssl.experiments.config import RunConfig, merged, parse
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
 from ocssl.experiments.material import Material, load_material
 from ocssl.experiments.measuring import Bench, Features, extract
@@ -65,8 +65,11 @@ def probe_run(
         cache: keep the features in the run's folder, and use those kept before.
     """
     folder, reporter = RunFolder(run), reporter or Reporter()
-    config = parse(folder.read_config().to_dict() | dict(changes or {}))
-    name = dataset or config.dataset
+    before = folder.read_config()
+    name = dataset or before.dataset
+    # A run on a part of its own set says nothing about how much of another to measure on.
+    whole = {} if name == before.dataset else {"samples_per_class": None}
+    config = parse(merged(before.to_dict(), whole | dict(changes or {})))
     learner = load_encoder(config, folder)
     material = load_material(config, learner.machine.device, name)
     bench = Bench(material, seed=config["seed"], schedule=config.probe)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.experiments.config import RunConfig, parse
+from ocssl.experiments.config import RunConfig, merged, parse
 from ocssl.experiments.folder import RunFolder, now
 from ocssl.experiments.initial import take_over
 from ocssl.experiments.material import load_material
@@ -60,7 +60,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
 
 def _changed(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
     before = folder.read_config()
-    after = parse(before.to_dict() | dict(changes))
+    after = parse(merged(before.to_dict(), changes))
     if after.digest() != before.digest():
         old, new = before.to_dict(), after.to_dict()
         name = next(name for name in new if new[name] != old[name] and name in changes)

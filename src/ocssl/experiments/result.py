@@ -102,3 +102,8 @@ def read_result(path: str | Path) -> Result:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"])
         raise DataError(f"'{file}' is not a complete result: {f'{where}: ' if where else ''}{first['msg']}") from error
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of ``result.json``, which is published as ``result.schema.json``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Result.model_json_schema()}

@@ -1,0 +1,78 @@
+"""Help that fits a screen and costs no import of torch, and completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from ocssl.cli import app
+
+OURS = ("run", "show", "compare", "probe", "list", "budget")
+LINES = 40
+
+
+def help_of(*command: str, columns: int = 80) -> list[str]:
+    environment = {**os.environ, "COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}
+    words = [sys.executable, "-m", "ocssl", *command, "--help"]
+    return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in OURS)])
+def test_help_fits_a_screen_and_gives_an_example(command: tuple[str, ...]) -> None:
+    lines = help_of(*command)
+    assert len(lines) <= LINES
+    assert any("xample: ocssl" in line for line in lines)
+
+
+def test_every_command_is_tested_for_its_help() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert set(OURS) <= set(commands)
+
+
+def test_help_imports_neither_torch_nor_anything_else_heavy() -> None:
+    program = """
+import sys
+sys.argv = ["ocssl", "--help"]
+from ocssl.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print([name for name in ("torch", "numpy", "pyarrow", "matplotlib", "pydantic", "yaml") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ocssl ru", ["run"]),
+        ("ocssl run --strategy cla", ["cla-b", "cla-e", "cla-r"]),
+        ("ocssl run --method sims", ["simsiam"]),
+        ("ocssl run --dataset cif", ["cifar100", "cifar10"]),
+        ("ocssl list me", ["methods", "memories"]),
+    ],
+)
+def test_the_shell_completes_commands_and_names(words: str, expected: list[str]) -> None:
+    environment = {
+        **os.environ,
+        "_OCSSL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    program = "from ocssl.cli import app; app(prog_name='ocssl')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert sorted(done.stdout.split()) == sorted(expected), done.stderr
+
+
+def test_a_wrong_option_is_a_usage_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ocssl", "run", "--stratgey", "er"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--strategy" in done.stderr
