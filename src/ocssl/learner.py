@@ -15,7 +15,7 @@ from ocssl import __version__, checkpoint, memory, methods, settings, strategies
 from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD, Augmentation
 from ocssl.batch import Outcome
 from ocssl.budget import Budget
-from ocssl.errors import CheckpointError, DivergedError
+from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.memory import Column, Memory
@@ -125,8 +125,8 @@ class Learner:
         self.hidden_dim = hidden_dim
         self.output_dim = output_dim
         self.stem = stem
-        self.mean = mean
-        self.std = std
+        self.mean = mean if isinstance(mean, tuple) else tuple(float(value) for value in mean)
+        self.std = std if isinstance(std, tuple) else tuple(float(value) for value in std)
         self.precision = precision
         self.execution = execution
         self.seed = seed
@@ -166,6 +166,8 @@ class Learner:
 
     def flush(self) -> Learner:
         """Train on the images that wait for a full minibatch, as a smaller one."""
+        if self.pending == 1 and not self.machine.joint_views:
+            raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
         if self.pending:
             remainder, self._pending = self._pending, self._pending[:0]
             self._fit(remainder)
@@ -341,6 +343,8 @@ class Learner:
             settings.require(name, getattr(self, name), low=1, whole=True)
         for name in ("lr", "momentum", "weight_decay"):
             settings.require(name, getattr(self, name), low=0)
+        if self.stream_batch == 1 and (self.joint_views is False or self.variant == "authors"):
+            raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
         settings.require("tau", self.tau, low=0, high=1)
         settings.require("seed", self.seed, low=0, whole=True)
         if self.omega is not None:
@@ -378,7 +382,9 @@ class Learner:
         backbone, feature_dim = build_backbone(self.backbone, self.image_size, self.stem)
         dims = Dims(feature_dim, self.hidden_dim, self.output_dim)
         method = None
-        if method_name is not None:
+        if method_name is None:
+            settings.no_options("method_options", self.strategy, self.method_options)
+        else:
             method = methods.get(method_name)(dims, **settings.method_options(method_name, self.method_options))
         encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
         setup = Setup(
@@ -407,7 +413,9 @@ class Learner:
     def _make_memory(self, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
         name = settings.memory_name(self.strategy, self.memory)
         if name is None:
+            settings.no_options("memory_options", self.strategy, self.memory_options)
             return None
+        settings.replay_possible(self.strategy, self.memory_size, strategy.replay_from)
         kind = memory.get(name)
         columns = strategy.columns()
         if kind.needs_features:

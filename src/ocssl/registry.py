@@ -68,6 +68,8 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> T:
         """The entry called ``name``; :class:`ConfigError` with the nearest known name otherwise."""
+        if not isinstance(name, str):
+            raise ConfigError(f"{self.kind} must be a name, not {name!r}")
         if name not in self._entries and name in self._plugins():
             entry: T = self._plugins()[name].load()
             self._entries.setdefault(name, entry)

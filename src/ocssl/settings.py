@@ -29,7 +29,7 @@ def require(name: str, value: Any, *, low: float, high: float = float("inf"), wh
     """
     kind = "a whole number" if whole else "a number"
     right_type = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right_type or not low <= value <= high:
+    if not right_type or not low <= value <= high or value == float("inf"):
         bounds = f"from {low:g} to {high:g}" if high < float("inf") else f"of at least {low:g}"
         raise ConfigError(f"{name} must be {kind} {bounds}, not {value!r}")
 
@@ -120,6 +120,32 @@ def method_options(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]
     return _merged(f"option of method '{name}'", methods.get(name), methods.Method, {}, given)
 
 
+def replay_possible(name: str, memory_size: int, needed: int) -> None:
+    """Refuse a memory so small that replay would never begin.
+
+    >>> replay_possible("er", memory_size=128, needed=129)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: memory_size (128) is too small for strategy 'er' to ever replay; it needs at least 129
+    """
+    if memory_size < needed:
+        raise ConfigError(
+            f"memory_size ({memory_size}) is too small for strategy '{name}' to ever replay; it needs at least {needed}"
+        )
+
+
+def no_options(kind: str, owner: str, given: Mapping[str, Any] | None) -> None:
+    """Refuse options for a part that is not there.
+
+    >>> no_options("memory_options", "finetune", {"drops": "sequential"})
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: strategy 'finetune' has no use for memory_options; leave them unset
+    """
+    if given:
+        raise ConfigError(f"strategy '{owner}' has no use for {kind}; leave them unset")
+
+
 def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     """What the forward pass is rounded to: bfloat16 on a GPU, nothing elsewhere, unless told otherwise."""
     choice("precision", precision, PRECISIONS)
@@ -149,6 +175,8 @@ def _merged(
 ) -> dict[str, Any]:
     known = _options(built) - _options(base)
     for name in given or {}:
+        if not known:
+            raise ConfigError(f"unknown {kind}: '{name}'; it has none")
         if name not in known:
             raise unknown(kind, name, sorted(known))
     return {**preset, **(given or {})}

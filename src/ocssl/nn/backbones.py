@@ -33,6 +33,8 @@ def build_backbone(
         raise unknown("stem", stem, STEMS)
     if isinstance(backbone, nn.Module):
         return backbone, _measured_width(backbone, image_size)
+    if not isinstance(backbone, str):
+        raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
     if backbone.startswith("timm:"):
         module = _timm(backbone.removeprefix("timm:"))
         return module, _measured_width(module, image_size)

@@ -149,8 +149,13 @@ class Strategy(nn.Module):
     # ------------------------------------------------------------------ what the host knows
 
     def replaying(self, memory: Memory) -> bool:
-        """Whether replay has begun: once the memory holds more samples than a batch takes from it."""
-        return len(memory) > self.replay_batch
+        """Whether replay has begun."""
+        return len(memory) >= self.replay_from
+
+    @property
+    def replay_from(self) -> int:
+        """How many samples the memory must hold for replay: one more than a batch takes from it."""
+        return self.replay_batch + 1
 
     def phase(self, memory: Memory | None) -> Hashable:
         """Changes whenever the same step would do different work; an executor prepares each phase once."""

@@ -80,6 +80,7 @@ class Lump(Strategy):
             "view": outcome.views[1, outcome.batch.fresh],
         }
 
-    def replaying(self, memory: Memory) -> bool:
-        """From one batch in the memory on, or from one more."""
-        return len(memory) >= self.replay_batch + (not self.eager)
+    @property
+    def replay_from(self) -> int:
+        """One batch in the memory, or one sample more."""
+        return self.replay_batch + (not self.eager)

@@ -1,0 +1,183 @@
+"""What cannot be is refused in one sentence that names the culprit."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import ocssl
+from ocssl.checks import small_learner, small_stream
+from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
+
+SETTINGS = [
+    ({"strategy": "cla-x"}, "unknown strategy 'cla-x'; did you mean 'cla-r'"),
+    ({"strategy": ["er"]}, "strategy must be a name"),
+    ({"method": "simsam"}, "did you mean 'simsiam'"),
+    ({"memory": "fif"}, "did you mean 'fifo'"),
+    ({"backbone": "resnet81"}, "did you mean 'resnet18'"),
+    ({"backbone": ["resnet18"]}, "backbone must be a name or a module"),
+    ({"variant": "author"}, "did you mean 'authors'"),
+    ({"augmentation": "cleen"}, "did you mean 'clean'"),
+    ({"precision": "fp16"}, "unknown precision 'fp16'"),
+    ({"execution": "eagre"}, "did you mean 'eager'"),
+    ({"execution": "graph"}, "needs a CUDA device"),
+    ({"stem": "smal"}, "did you mean 'small'"),
+    ({"device": "tpu9"}, "device 'tpu9' cannot be used"),
+    ({"batch": 2}, r"batch \(2\) must be at least stream_batch \(4\)"),
+    ({"batch": 4}, "must be larger than stream_batch"),
+    ({"batch": 8.5}, "batch must be a whole number"),
+    ({"strategy": "finetune", "batch": 8}, "must equal stream_batch"),
+    ({"strategy": "lump", "batch": 8}, "must equal stream_batch"),
+    ({"strategy": "finetune", "batch": 4, "memory": "fifo"}, "keeps no memory"),
+    ({"strategy": "finetune", "batch": 4, "memory_options": {"drops": "x"}}, "no use for memory_options"),
+    ({"strategy": "scale", "method": "simclr"}, "brings its own objective"),
+    ({"strategy": "osiris-r", "method": "simsiam"}, "brings its own objective"),
+    ({"strategy": "scale", "method_options": {"temperature": 1}}, "no use for method_options"),
+    ({"memory_size": 3}, "memory_size"),
+    ({"memory_size": 8}, "too small for strategy 'er' to ever replay; it needs at least 9"),
+    ({"passes": 0}, "passes must be a whole number of at least 1"),
+    ({"lr": -0.1}, "lr must be a number"),
+    ({"lr": float("inf")}, "lr must be a number"),
+    ({"lr": "fast"}, "lr must be a number"),
+    ({"tau": 1.5}, "tau must be a number from 0 to 1"),
+    ({"omega": -1}, "omega must be a number"),
+    ({"std": (1, 0, 1)}, "std must be positive"),
+    ({"options": {"momentun": 1}}, "option of strategy 'er': 'momentun'; it has none"),
+    ({"strategy": "cassle", "batch": 4, "options": {"from_strat": 1}}, "did you mean 'from_start'"),
+    ({"memory": "minred", "memory_options": {"drop": "x"}}, "did you mean 'drops'"),
+    ({"method": "simclr", "method_options": {"temprature": 1}}, "did you mean 'temperature'"),
+    ({"strategy": "minred", "options": {"entry": "naked"}}, "unknown entry 'naked'"),
+    ({"variant": "authors", "stream_batch": 1}, "stream_batch must be at least 2"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), SETTINGS, ids=[str(setting) for setting, _ in SETTINGS])
+def test_a_setting_that_cannot_be_is_refused(setting, message) -> None:
+    with pytest.raises(ConfigError, match=message) as refusal:
+        small_learner(**{"strategy": "er", **setting})
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_backbone_that_gives_no_vectors_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"one image gave \(1, 3, 8, 8\)"):
+        small_learner("er", backbone=nn.Identity())
+
+
+def test_a_missing_extra_is_named() -> None:
+    try:
+        import timm  # noqa: F401
+    except ImportError:
+        with pytest.raises(ocssl.errors.MissingExtraError, match=r"pip install 'ocssl\[timm\]'"):
+            small_learner("er", backbone="timm:resnet10t")
+
+
+IMAGES = [
+    (np.zeros((4, 8, 8, 3), np.int64), "int64"),
+    (np.zeros((4, 3, 8, 8), np.uint8), "channels first"),
+    (np.zeros((8, 8, 3), np.uint8), r"\(n, height, width, 3\)"),
+    (np.zeros((4, 9, 9, 3), np.uint8), "images are 9×9, but this learner was built with image_size=8"),
+    (np.zeros((0, 8, 8, 3), np.uint8), "empty"),
+    (torch.full((4, 3, 8, 8), 255.0), r"must lie in \[0, 1\]; these reach from 255 to 255"),
+    (torch.full((4, 3, 8, 8), float("nan")), "NaN"),
+    (torch.zeros(4, 1, 8, 8, dtype=torch.uint8), r"\(n, 3, height, width\)"),
+    ([Image.new("RGB", (8, 8)), "cat.png"], "item 1 is str"),
+    ([], "empty"),
+    ("cat.png", "not str"),
+]
+
+
+@pytest.mark.parametrize(("images", "message"), IMAGES, ids=[message for _, message in IMAGES])
+def test_bad_images_are_refused_and_nothing_is_lost(images, message) -> None:
+    learner = small_learner("er").partial_fit(small_stream(6))
+    before = learner.encode(small_stream(3))
+    for use in (learner.partial_fit, learner.transform):
+        with pytest.raises(InputError, match=message):
+            use(images)
+    assert (learner.seen, learner.pending) == (4, 2)
+    assert torch.equal(learner.encode(small_stream(3)), before)
+
+
+def test_arrays_tensors_and_pictures_are_the_same_images() -> None:
+    stream = small_stream(8)
+    array = stream.permute(0, 2, 3, 1).numpy()
+    pictures = [Image.fromarray(image) for image in array]
+    features = [
+        small_learner("er").partial_fit(kind).transform(kind) for kind in (stream, array, pictures, stream / 255)
+    ]
+    for other in features[1:]:
+        np.testing.assert_array_equal(features[0], other)
+
+
+def test_a_single_leftover_with_separate_views_waits(tmp_path) -> None:
+    learner = small_learner("finetune", joint_views=False).partial_fit(small_stream(5))
+    with pytest.raises(InputError, match="at least one more"):
+        learner.flush()
+    assert learner.pending == 1
+
+
+def test_a_diverging_loss_stops_with_step_and_part_and_is_never_saved(tmp_path) -> None:
+    learner = small_learner("cla-e", lr=0.01, passes=1).partial_fit(small_stream(16))
+    learner.save(tmp_path / "good")
+    with torch.no_grad():
+        next(learner.machine.strategy.aligner.parameters()).fill_(float("nan"))
+    with pytest.raises(DivergedError, match=r"at step 5 \(part: alignment\)"):
+        learner.partial_fit(small_stream(4))
+    with pytest.raises(DivergedError):
+        learner.save(tmp_path / "good")
+    assert ocssl.Learner.load(tmp_path / "good").seen == 16
+
+
+class Bomb:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('the pickle was executed')",))
+
+
+def test_foreign_and_broken_states_are_refused(tmp_path) -> None:
+    small_learner("er").save(tmp_path / "state")
+    (data,) = (tmp_path / "state").glob("*.safetensors")
+    index = tmp_path / "state" / "learner.json"
+    whole, facts = data.read_bytes(), index.read_text()
+
+    data.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(CheckpointError, match="truncated"):
+        ocssl.Learner.load(tmp_path / "state")
+    data.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match=r"truncated|damaged"):
+        ocssl.Learner.load(tmp_path / "state")
+    data.write_bytes(whole)
+    index.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(CheckpointError, match="cannot be read as a saved learner"):
+        ocssl.Learner.load(tmp_path / "state")
+    index.write_text(json.dumps({"format": "somebody-else"}))
+    with pytest.raises(CheckpointError, match="not written by ocssl"):
+        ocssl.Learner.load(tmp_path / "state")
+    other = json.loads(facts)
+    other["facts"]["parameters"]["hidden_dim"] = 17
+    index.write_text(json.dumps(other))
+    with pytest.raises(CheckpointError, match="does not fit"):
+        ocssl.Learner.load(tmp_path / "state")
+    with pytest.raises(CheckpointError, match="is not a saved learner"):
+        ocssl.Learner.load(tmp_path / "nowhere")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(CheckpointError, match="choose another place"):
+        small_learner("er").save(tmp_path / "mine")
+
+
+def test_a_learner_on_a_module_of_ones_own_asks_for_it_again(tmp_path) -> None:
+    def module() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    learner = small_learner("er", backbone=module()).partial_fit(small_stream(8))
+    learner.save(tmp_path / "state")
+    with pytest.raises(CheckpointError, match="pass it as backbone="):
+        ocssl.Learner.load(tmp_path / "state")
+    again = ocssl.Learner.load(tmp_path / "state", backbone=module())
+    assert torch.equal(again.encode(small_stream(3)), learner.encode(small_stream(3)))
