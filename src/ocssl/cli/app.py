@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, lists, look, probe, run
+from ocssl.cli import data, demo, learn, lists, look, probe, run
 
 app = typer.Typer(
     name="ocssl",
@@ -24,6 +24,7 @@ def _root() -> None:
 
 app.command()(demo.demo)
 app.command()(run.run)
+app.command()(learn.learn)
 app.command()(look.show)
 app.command()(look.compare)
 app.command()(probe.probe)

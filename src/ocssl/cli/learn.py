@@ -1,0 +1,92 @@
+"""``ocssl learn``: learn from images as they come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ocssl.cli.names import complete_memories, complete_methods, complete_strategies
+
+HOW, WHEN = "How it learns (chosen for this machine by default)", "When"
+
+
+def learn(
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths on standard input."),
+    ],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="Folder that keeps the learner; DIR/encoder is for you.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with files that arrive in the folder later.")] = False,
+    images_per_second: Annotated[float, typer.Option(help="What the learner has to keep up with.")] = 20.0,
+    image_size: Annotated[int | None, typer.Option(help="Side to learn at.", rich_help_panel=HOW)] = None,
+    backbone: Annotated[str | None, typer.Option(help="The network.", rich_help_panel=HOW)] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="How the past is kept.", autocompletion=complete_strategies, rich_help_panel=HOW),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="The objective.", autocompletion=complete_methods, rich_help_panel=HOW)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="The replay memory.", autocompletion=complete_memories, rich_help_panel=HOW)
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step, b.", rich_help_panel=HOW)] = None,
+    passes: Annotated[int | None, typer.Option(help="Steps per minibatch, n_p.", rich_help_panel=HOW)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting of Learner; repeatable.", rich_help_panel=HOW),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=HOW)] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights and draws.", rich_help_panel=HOW)] = None,
+    save_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Between saves, each of which publishes.", rich_help_panel=WHEN)
+    ] = 30.0,
+    report_every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Between lines of progress.", rich_help_panel=WHEN)
+    ] = 10.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=WHEN)] = False,
+) -> None:
+    """Learn from every image once, and keep an encoder ready for use at any moment.
+
+    The same command goes on where an earlier one stopped, however it ended.
+
+    Example: ocssl learn frames/ --state robot --follow
+    """
+    from ocssl.experiments.config import assignments
+    from ocssl.experiments.signals import Interrupted
+    from ocssl.live import Intervals
+    from ocssl.live import learn as learn_live
+
+    options: dict[str, Any] = {
+        "image_size": image_size,
+        "backbone": backbone,
+        "strategy": strategy,
+        "method": method,
+        "memory": memory,
+        "batch": batch,
+        "passes": passes,
+        "device": device,
+        "seed": seed,
+    }
+    given = {name: value for name, value in options.items() if value is not None} | assignments(settings or [])
+
+    def tell(line: str) -> None:
+        if not quiet or line.startswith("warning"):
+            typer.echo(line, err=True)
+
+    try:
+        learner = learn_live(
+            source,
+            state,
+            follow=follow,
+            images_per_second=images_per_second,
+            intervals=Intervals(save_every, report_every),
+            tell=tell,
+            **given,
+        )
+    except Interrupted as stopped:
+        typer.echo(f"ocssl: {stopped}", err=True)
+        raise typer.Exit(stopped.exit_code) from stopped
+    typer.echo(f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder: {state / 'encoder'}")

@@ -1,0 +1,194 @@
+"""A complete encoder by itself: images in, features out, with nothing of the learner behind it.
+
+It lies in a folder that is replaced in one atomic step (see :mod:`ocssl.checkpoint`), so that a learner can publish it
+again and again while other processes load it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ocssl import __version__, checkpoint
+from ocssl.errors import CheckpointError
+from ocssl.images import Images, as_uint8
+from ocssl.learner import Learner
+from ocssl.nn import build_backbone
+
+KIND = "encoder"
+
+
+class FrozenEncoder(nn.Module):
+    """Backbone and normalisation as one network, in evaluation mode until you say otherwise.
+
+    It is a plain module: put a head on it and fine-tune.
+
+    Args:
+        backbone: ``(n, 3, s, s)`` normalised to ``(n, feature_dim)``.
+        feature_dim: width of its features.
+        image_size: side of the images.
+        mean, std: per channel.
+        facts: what is known of its making: ``version``, ``seen``, ``cbp``, ``strategy``, ….
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        feature_dim: int,
+        image_size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.feature_dim = feature_dim
+        self.image_size = image_size
+        self.facts = dict(facts or {})
+        self.register_buffer("mean", torch.tensor(list(mean)).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(list(std)).view(3, 1, 1), persistent=False)
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images ``(n, 3, s, s)`` in [0, 1] to features ``(n, feature_dim)``."""
+        features: Tensor = self.backbone((images - self.mean) / self.std)
+        return features
+
+    @torch.no_grad()
+    def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
+        """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
+        device = cast(Tensor, self.mean).device
+        pixels = as_uint8(images, self.image_size)
+        was_training = self.training
+        self.eval()
+        try:
+            chunks = [self(chunk.to(device).float() / 255).float().cpu() for chunk in pixels.split(batch)]
+        finally:
+            self.train(was_training)
+        return torch.cat(chunks).numpy()
+
+    @property
+    def version(self) -> int:
+        """How often an encoder was published at its place, this time included."""
+        return int(self.facts.get("version", 0))
+
+
+def of_learner(learner: Learner) -> FrozenEncoder:
+    """A copy of the learner's encoder as it is at this moment.
+
+    >>> learner = Learner(backbone="convnet-w8", image_size=8, hidden_dim=8, output_dim=8, device="cpu")
+    >>> of_learner(learner).transform(np.zeros((2, 8, 8, 3), dtype=np.uint8)).shape
+    (2, 32)
+    """
+    network, width = copy.deepcopy(learner.network), learner.machine.encoder.feature_dim
+    encoder = FrozenEncoder(network, width, learner.image_size, learner.mean, learner.std, _facts(learner))
+    return encoder.to(learner.machine.device)
+
+
+def publish(learner: Learner, path: str | Path) -> int:
+    """Write the learner's encoder to a folder, replacing the one there in one step.
+
+    Returns:
+        the version, one more than that of the encoder which was there.
+    """
+    version = published_version(path) + 1
+    checkpoint.write(path, KIND, _facts(learner) | {"version": version}, learner.network.state_dict())
+    return version
+
+
+def published_version(path: str | Path) -> int:
+    """The version of the encoder in a folder, without reading its weights; 0 when there is none.
+
+    >>> published_version("nowhere")
+    0
+    """
+    index = Path(path) / f"{KIND}.json"
+    try:
+        return int(json.loads(index.read_text())["facts"]["version"])
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"'{index}' is not the index of a published encoder: {error!r}") from error
+
+
+def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "cpu") -> FrozenEncoder:
+    """An encoder from a published folder, a state folder of ``ocssl learn``, a run, or a saved learner.
+
+    Args:
+        backbone: needed, with the architecture of then, if the learner was built on a module of your own.
+
+    While a learner writes, this gives the encoder before or the one after, never a mixture.
+    """
+    place, kind = _find(Path(path))
+    facts, tensors = _read(place, kind)
+    if kind == "learner":
+        facts, tensors = _of_saved_learner(facts, tensors)
+    spec = backbone if backbone is not None else facts["backbone"]
+    if spec is None:
+        raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
+    network, width = build_backbone(spec, facts["image_size"], facts["stem"])
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
+    return FrozenEncoder(network, width, facts["image_size"], facts["mean"], facts["std"], facts).to(device)
+
+
+def _facts(learner: Learner) -> dict[str, Any]:
+    parameters = learner.get_params()
+    if isinstance(learner.backbone, nn.Module):
+        parameters["backbone"] = None
+    return _described(parameters, learner.seen, learner.budget.spent)
+
+
+def _described(parameters: Mapping[str, Any], seen: int, cbp: int) -> dict[str, Any]:
+    named = ("backbone", "image_size", "stem", "strategy", "method", "variant")
+    settings = ("stream_batch", "batch", "passes", "memory", "memory_size", "lr", "omega", "tau", "seed")
+    return {
+        **{name: parameters[name] for name in named},
+        "mean": list(parameters["mean"]),
+        "std": list(parameters["std"]),
+        "settings": {name: parameters[name] for name in settings},
+        "seen": seen,
+        "cbp": cbp,
+        "ocssl": __version__,
+    }
+
+
+def _find(path: Path) -> tuple[Path, str]:
+    """Where the encoder lies, and whether by itself or inside a saved learner."""
+    for place in (path, path / "encoder"):
+        if (place / f"{KIND}.json").exists():
+            return place, KIND
+    checkpoints = sorted((path / "checkpoints").glob("[0-9]*"))
+    for place in (path, path / "learner", *(checkpoint / "learner" for checkpoint in checkpoints[-1:])):
+        if (place / "learner.json").exists():
+            return place, "learner"
+    raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
+
+
+def _read(place: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    index = place / f"{kind}.json"
+    while True:
+        before = index.read_bytes()
+        try:
+            return checkpoint.read(place, kind)
+        except CheckpointError:
+            # The file that the index named may be gone because a newer one has just taken its place.
+            if not index.exists() or index.read_bytes() == before:
+                raise
+
+
+def _of_saved_learner(
+    facts: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    prefix = "encoder.backbone."
+    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return _described(facts["parameters"], facts["seen"], facts["budget"]["spent"]), weights

@@ -1,0 +1,178 @@
+"""Images handed out one after another, from places that may still be growing."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from ocssl.data.formats.files import image_files
+from ocssl.data.origin import Item, Origin
+from ocssl.errors import DataError
+from ocssl.live.ledger import Ledger
+
+LOOK_EVERY = 1.0  # seconds between two looks into a folder that is followed
+LOOKING_SHARE = 10  # looking takes at most one part in so many of the time, however large the folder
+WAIT = 0.2  # seconds to wait for a line of input before the caller may see to other things
+
+
+class Arrivals(ABC):
+    """What a learner takes images from.
+
+    Attributes:
+        key: names the source in a saved state, so that one state can learn from several.
+        over: no image will ever come again.
+    """
+
+    key: str
+    over: bool = False
+
+    @abstractmethod
+    def take(self, count: int) -> list[Item]:
+        """The next images, at most ``count``; none when none is there at the moment."""
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Called for every image that was used or, with a problem, refused."""
+
+
+class Sequence(Arrivals):
+    """Pictures in a fixed order, such as tar or parquet shards or a video: a position is all there is to remember.
+
+    Args:
+        origin: the pictures.
+        key: of the source.
+        start: how many were handed out before.
+        ledger: told of refused pictures.
+    """
+
+    def __init__(self, origin: Origin, key: str, start: int, ledger: Ledger) -> None:
+        self.key = key
+        self._items: Iterator[Item] = origin.items(start)
+        self._ledger = ledger
+
+    def take(self, count: int) -> list[Item]:
+        """The next pictures; fewer than asked for only at the end."""
+        items = list(islice(self._items, count))
+        self.over = len(items) < count
+        return items
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Note what was refused."""
+        if problem is not None:
+            self._ledger.add(self.key, item.name, stamp=stamp, problem=problem)
+
+
+class _Named(Arrivals):
+    """Files in any order, each remembered by its name."""
+
+    def __init__(self, key: str, ledger: Ledger) -> None:
+        self.key = key
+        self._ledger = ledger
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Note the name."""
+        self._ledger.add(self.key, item.name, stamp=stamp, problem=problem)
+
+
+class Folder(_Named):
+    """Image files below a folder by name, and, if it is followed, those that arrive later.
+
+    Args:
+        folder: searched with everything below it.
+        key: of the source.
+        ledger: knows which files are done with.
+        follow: go on looking for new files for ever.
+    """
+
+    def __init__(self, folder: Path, key: str, ledger: Ledger, *, follow: bool = False) -> None:
+        super().__init__(key, ledger)
+        self._folder = folder
+        self._follow = follow
+        self._names: deque[str] = deque()
+        self._next_look = 0.0
+        if not follow:
+            self._look()
+
+    def take(self, count: int) -> list[Item]:
+        """The next files by name, as far as they are still there."""
+        if self._follow and not self._names and time.monotonic() >= self._next_look:
+            self._look()
+        items: list[Item] = []
+        while self._names and len(items) < count:
+            name = self._names.popleft()
+            if os.path.exists(self._folder / name):
+                items.append(Item(name, self._folder / name))
+        self.over = not self._follow and not self._names
+        return items
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        for name in image_files(self._folder):
+            if not self._ledger.holds(self.key, name, stamp_of(self._folder / name)):
+                self._names.append(name)
+        took = time.monotonic() - began
+        self._next_look = time.monotonic() + max(LOOK_EVERY, LOOKING_SHARE * took)
+
+
+class Paths(_Named):
+    """Paths that arrive as lines, on standard input for instance; a path that was used is not used again."""
+
+    def __init__(self, lines: Iterable[str], ledger: Ledger) -> None:
+        super().__init__("paths", ledger)
+        self._queue: queue.Queue[str | None] = queue.Queue(maxsize=1000)
+        # Reading may block for ever; in a thread of its own it keeps nobody from saving and stopping.
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def take(self, count: int) -> list[Item]:
+        """The paths that have come."""
+        items: dict[str, Item] = {}
+        while len(items) < count and not self.over:
+            try:
+                line = self._queue.get(timeout=WAIT)
+            except queue.Empty:
+                break
+            if line is None:
+                self.over = True
+            elif (name := line.rstrip("\r\n")) and not self._ledger.holds(self.key, name, stamp_of(Path(name))):
+                items[name] = Item(name, Path(name))
+        return list(items.values())
+
+    def _read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._queue.put(line)
+        self._queue.put(None)
+
+
+def stamp_of(picture: object) -> str:
+    """A text that changes when a picture's file does; empty for pictures that are no files.
+
+    >>> stamp_of(b"pixels")
+    ''
+    """
+    if not isinstance(picture, Path):
+        return ""
+    try:
+        stat = picture.stat()
+    except OSError:
+        return ""
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def check_same(origin: Origin, known: str | None) -> str:
+    """The origin's identity; refused when the pictures handed out before are no longer its first ones.
+
+    Shards that were added at the end are fine.
+    """
+    identity = origin.identity()
+    if known is not None and not identity.startswith(known):
+        raise DataError(
+            f"{origin.describe()} changed since learning began, so a position in it means nothing now; "
+            "learn from it with another --state"
+        )
+    return identity

@@ -1,0 +1,248 @@
+"""The loop: take images as they come, learn, save, publish, tell; stop whenever asked."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.data.origin import Item
+from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.experiments.diagnosis import collapse, diagnose
+from ocssl.experiments.signals import Interrupted, StopRequest
+from ocssl.learner import Learner
+from ocssl.live.arrivals import Arrivals, stamp_of
+from ocssl.live.health import Watch
+from ocssl.live.ledger import Ledger
+from ocssl.live.pace import choose
+from ocssl.live.sizes import size_for
+from ocssl.live.sources import open_arrivals
+from ocssl.live.state import Place, StateFolder
+from ocssl.registry import unknown
+
+IDLE = 0.1  # seconds to rest when no image is there
+IMAGES_PER_SECOND = 20.0
+MOVABLE = ("device",)  # settings that may differ between two starts of one learner
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Seconds between two saves, each of which publishes the encoder, and between two reports."""
+
+    save: float = 30.0
+    report: float = 10.0
+
+
+def learn(
+    source: str | Arrivals,
+    state: str | Path,
+    *,
+    follow: bool = False,
+    images_per_second: float = IMAGES_PER_SECOND,
+    intervals: Intervals | None = None,
+    tell: Tell = print,
+    **settings: Any,
+) -> Learner:
+    """Learn from every image of a source once; go on where an earlier call with this state stopped.
+
+    Args:
+        source: a folder, a video, a tar or parquet file, ``camera:0``, ``-`` for paths on standard input, an address
+            such as ``tar:PATH``, or :class:`~ocssl.live.arrivals.Arrivals` of your own.
+        state: folder that keeps the learner; ``state/encoder`` can be loaded by others at any moment.
+        follow: go on with files that arrive in the folder later, until told to stop.
+        images_per_second: what the learner has to keep up with; decides, on this machine, what is not in ``settings``.
+        tell: called with each line of progress.
+        settings: arguments of :class:`~ocssl.Learner`.
+
+    Raises:
+        Interrupted: after SIGINT or SIGTERM, with everything saved.
+    """
+    _check_names(settings)
+    folder = StateFolder(state)
+    with folder.opened(), StopRequest() as stop:
+        restored = folder.restore(**{name: settings[name] for name in MOVABLE if name in settings})
+        place = restored[1] if restored else Place()
+        with folder.ledger(place) as ledger:
+            arrivals = source
+            if isinstance(arrivals, str):
+                arrivals = open_arrivals(arrivals, ledger, place.positions, place.identities, follow=follow)
+            first: list[Item] = []
+            if restored:
+                learner = restored[0]
+                _check_same(learner, settings, folder.path)
+            else:
+                first, size = _first_usable(arrivals, stop, settings)
+                learner = _begin(size, images_per_second, settings, tell)
+            session = _Session(learner, arrivals, folder, place, ledger, intervals or Intervals(), tell)
+            session.run(first, stop)
+            return learner
+
+
+class _Session:
+    """One process's share of a learner's life."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        arrivals: Arrivals,
+        folder: StateFolder,
+        place: Place,
+        ledger: Ledger,
+        intervals: Intervals,
+        tell: Tell,
+    ) -> None:
+        self.learner = learner
+        self.arrivals = arrivals
+        self.folder = folder
+        self.place = place
+        self.ledger = ledger
+        self.intervals = intervals
+        self.tell = tell
+        self.watch = Watch(learner)
+        self.refused = 0
+        self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
+        self._collapsed = False
+        self._saved = self._reported = time.monotonic()
+
+    def run(self, items: list[Item], stop: StopRequest) -> None:
+        """Until no image will ever come again, or until asked to stop."""
+        with self._decoders:
+            self.folder.save(self.learner, self.place, self.ledger)  # what was chosen holds from the first image on
+            while stop.requested is None:
+                if items:
+                    self._learn(items)
+                elif self.arrivals.over:
+                    break
+                else:
+                    time.sleep(IDLE)
+                self._now_and_then()
+                items = self.arrivals.take(self.learner.stream_batch)
+            if stop.requested is None:
+                self.learner.flush()
+            self._report()
+            self.folder.save(self.learner, self.place, self.ledger)
+        if stop.requested is not None:
+            raise Interrupted(
+                f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
+                stop.requested,
+            )
+
+    def _learn(self, items: list[Item]) -> None:
+        images = []
+        for item, stamp, pixels in self._decoders.map(self._decode, items):
+            if isinstance(pixels, BadImage):
+                self._refuse(item, stamp, str(pixels))
+            else:
+                self.arrivals.done(item)
+                images.append(torch.from_numpy(pixels))
+        key = self.arrivals.key
+        self.place.positions[key] = self.place.positions.get(key, 0) + len(items)
+        if images:
+            batch = torch.stack(images)
+            self.learner.partial_fit(batch)
+            self.watch.arrived(batch)
+
+    def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage]:
+        stamp = stamp_of(item.picture)  # before the file is read: one that grows meanwhile is tried again
+        try:
+            if isinstance(item.picture, BadImage):
+                raise item.picture
+            return item, stamp, decode(item.picture, self.learner.image_size)
+        except BadImage as problem:
+            return item, stamp, problem
+
+    def _refuse(self, item: Item, stamp: str, problem: str) -> None:
+        self.refused += 1
+        self.arrivals.done(item, stamp=stamp, problem=problem)
+        self.tell(f"refused {item.name}: {problem}")
+
+    # ------------------------------------------------------------------ now and then
+
+    def _now_and_then(self) -> None:
+        now = time.monotonic()
+        if now - self._reported >= self.intervals.report:
+            self._report()
+        if now - self._saved >= self.intervals.save:
+            self._try_to_save()
+
+    def _try_to_save(self) -> None:
+        """A full disk may have room again later; until then the state saved before is the one to go on from."""
+        try:
+            self.folder.save(self.learner, self.place, self.ledger)
+        except CheckpointError as error:
+            self.tell(f"warning: {error}; learning goes on and saving is tried again in {self.intervals.save:g} s")
+        self._saved = time.monotonic()
+
+    def _report(self) -> None:
+        health = self.watch.look(self.refused)
+        self.tell(str(health))
+        reason = collapse(diagnose(self.learner))
+        if reason and not self._collapsed:
+            self.tell(f"warning: {reason}")
+        self._collapsed = reason is not None
+        try:
+            self.folder.note(asdict(health))
+        except CheckpointError as error:
+            self.tell(f"warning: {error}")
+        self._reported = time.monotonic()
+
+
+def _first_usable(arrivals: Arrivals, stop: StopRequest, settings: Mapping[str, Any]) -> tuple[list[Item], int]:
+    """The items up to the first usable image, and the size to learn at."""
+    looked_at: list[Item] = []
+    while stop.requested is None:
+        items = arrivals.take(1)
+        looked_at += items
+        for item in items:
+            size = size_for(item.picture, str(settings.get("device", "auto")))
+            if size is not None:
+                return looked_at, int(settings.get("image_size") or size)
+        if arrivals.over:
+            raise DataError(
+                f"there is no usable image in {arrivals.key}"
+                + (f"; {len(looked_at)} were looked at, {looked_at[0].name} for one" if looked_at else "")
+            )
+        if not items:
+            time.sleep(IDLE)
+    raise Interrupted("stopped before the first image came; nothing was learned", stop.requested)
+
+
+def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Tell) -> Learner:
+    if not target > 0:
+        raise ConfigError(f"images_per_second must be above 0, not {target:g}")
+    given = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, **settings, "image_size": image_size}
+    if not {"backbone", "batch", "passes"} <= given.keys():
+        given, rate = choose(target, given)
+        tell(
+            f"learning at {image_size}×{image_size} with {given['backbone']}, batch {given['batch']}, "
+            f"passes {given['passes']}: about {rate:.0f} img/s here"
+        )
+        if rate < target:
+            tell(f"warning: this is less than {target:g} img/s, and nothing cheaper is known; images will have to wait")
+    return Learner(**given)
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    known = list(inspect.signature(Learner).parameters)
+    for name in settings:
+        if name not in known:
+            raise unknown("setting of a learner", name, known)
+
+
+def _check_same(learner: Learner, settings: Mapping[str, Any], folder: Path) -> None:
+    begun = learner.get_params()
+    for name, value in settings.items():
+        if begun[name] != value and name not in MOVABLE:
+            raise ConfigError(
+                f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; leave it out or choose another --state"
+            )

@@ -1,0 +1,41 @@
+"""At which size to learn, judged by the first image."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ocssl.data.decode import BadImage, Picture, decode
+from ocssl.settings import pick_device
+
+LARGEST_ON_CPU, LARGEST_ON_GPU = 64, 224
+
+
+def size_for(picture: Picture | BadImage, device: str = "auto") -> int | None:
+    """The shorter side of a picture, but no more than a machine of this kind can be asked to learn at.
+
+    None if the picture cannot be used.
+
+    >>> size_for(np.zeros((32, 48, 3), dtype=np.uint8)), size_for(np.zeros((480, 640, 3), dtype=np.uint8), "cpu")
+    (32, 64)
+    """
+    if isinstance(picture, BadImage):
+        return None
+    try:
+        decode(picture, LARGEST_ON_CPU)
+    except BadImage:
+        return None
+    largest = LARGEST_ON_CPU if pick_device(device).type == "cpu" else LARGEST_ON_GPU
+    return min(*_sides(picture), largest)
+
+
+def _sides(picture: Picture) -> tuple[int, int]:
+    if isinstance(picture, np.ndarray):
+        return picture.shape[0], picture.shape[1]
+    if isinstance(picture, Image.Image):
+        return picture.size
+    with Image.open(picture if isinstance(picture, Path) else io.BytesIO(picture)) as image:
+        return image.size

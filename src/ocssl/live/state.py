@@ -1,0 +1,95 @@
+"""A learner's folder: its last saved state, the ledger of its images, and the encoder for others to load.
+
+=================  ===============================================================================
+``checkpoints/``   the learner and its place in every source, complete or absent
+``ledger.sqlite``  the names of the images that were learned from or refused
+``encoder/``       the encoder at the last save, replaced in one step
+``metrics.jsonl``  one line per report
+=================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.experiments.folder import RunFolder, writing
+from ocssl.export.encoder import publish, published_version
+from ocssl.learner import Learner
+from ocssl.live.ledger import Ledger
+
+
+@dataclass
+class Place:
+    """Where a learner is in its sources.
+
+    Attributes:
+        noted: lines of the ledger.
+        positions: images handed out, by source.
+        identities: what sources with a fixed order looked like.
+    """
+
+    noted: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    identities: dict[str, str] = field(default_factory=dict)
+
+
+class StateFolder:
+    """Opens, saves and guards the folder."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.encoder = self.path / "encoder"
+        self._folder = RunFolder(path)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Make the folder if need be, and keep every other learner out of it."""
+        if self._folder.config.exists():
+            raise ConfigError(f"'{self.path}' holds a run of an experiment; choose another --state")
+        known = {".lock", "checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
+        if self.path.exists() and (not self.path.is_dir() or {p.name for p in self.path.iterdir()} - known):
+            raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
+        with writing(self.path):
+            self._folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        with self._folder.lock():
+            self._folder.remove_drafts()
+            yield
+
+    def restore(self, **overrides: Any) -> tuple[Learner, Place] | None:
+        """The learner that was saved here last, and its place; None when there is none."""
+        saved = self._folder.list_checkpoints()
+        if not saved:
+            self._folder.cut_metrics(0)
+            return None
+        state = self._folder.read_state(saved[-1])
+        try:
+            place, metrics = Place(**state["place"]), int(state["metrics_bytes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
+        self._folder.cut_metrics(metrics)
+        return Learner.load(saved[-1] / "learner", **overrides), place
+
+    def ledger(self, place: Place) -> Ledger:
+        """The ledger, as it was at that place."""
+        return Ledger(self.path / "ledger.sqlite", place.noted)
+
+    def save(self, learner: Learner, place: Place, ledger: Ledger) -> None:
+        """Save everything, then publish the encoder: whoever loads it has one that will never be taken back."""
+        ledger.commit()
+        place.noted = ledger.count
+        self._folder.save(learner, {"place": asdict(place)}, keep=1)
+        publish(learner, self.encoder)
+
+    @property
+    def published(self) -> int:
+        """The published encoder's version; 0 when there is none."""
+        return published_version(self.encoder)
+
+    def note(self, numbers: dict[str, Any]) -> None:
+        """Add a line of metrics."""
+        self._folder.append(numbers)
