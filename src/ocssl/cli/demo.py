@@ -95,7 +95,7 @@ def _report(plan: DemoPlan, results: list[SeedResult]) -> DemoReport:
 
     from ocssl.experiments import environment
     from ocssl.experiments.demo import DemoReport
-    from ocssl.experiments.demo.race import measuring_points
+    from ocssl.experiments.demo.racing import measuring_points
 
     return DemoReport(
         results=tuple(results),

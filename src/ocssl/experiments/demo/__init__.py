@@ -1,6 +1,6 @@
 """The demo: three strategies learn from one stream of drawn images, on two CPU cores, in a few minutes.
 
-``plan`` says what is run, ``network`` is the encoder, ``race`` trains and probes, ``report`` is what remains of it as
+``plan`` says what is run, ``network`` is the encoder, ``racing`` trains and probes, ``report`` is what remains of it as
 numbers and ``figure`` as a picture.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ocssl.experiments.demo.figure import draw_figure
 from ocssl.experiments.demo.plan import DemoPlan
-from ocssl.experiments.demo.race import Moment, race
+from ocssl.experiments.demo.racing import Moment, race
 from ocssl.experiments.demo.report import DemoReport
 
 __all__ = ["DemoPlan", "DemoReport", "Moment", "draw_figure", "race"]
