@@ -140,7 +140,11 @@ MLFLOW = """
 import json
 said = []
 def set_experiment(name): said.append(["experiment", name])
-def start_run(run_name): said.append(["start", run_name])
+class Run:
+    class info: run_id = "r1"
+def start_run(run_name=None, run_id=None):
+    said.append(["start", run_name, run_id])
+    return Run
 def log_params(settings): said.append(["params", settings])
 def log_metrics(numbers, step=None): said.append(["metrics", numbers, step])
 def end_run(): json.dump(said, open("mlflow.json", "w"))
@@ -153,6 +157,25 @@ class SummaryWriter:
     def add_scalar(self, name, value, step=None): self.said.append([name, value, step])
     def close(self): json.dump([self.folder, self.said], open("tensorboard.json", "w"))
 """
+
+
+def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(ocssl: Command, tmp_path: Path) -> None:
+    broken = "def init(**settings): raise OSError('no route to host')"
+    settings = SHORT | {"trackers": ["wandb"], "evaluate": "never"}
+    code, _, err = ocssl("run", "-q", "-o", "run", *as_options(settings), modules={"wandb": broken})
+    assert code == 0
+    assert err == "ocssl: warning: wandb failed and is left out from here on: no route to host\n"
+    assert read_result(tmp_path / "run").warnings == [err.removeprefix("ocssl: warning: ").strip()]
+
+
+def test_a_resumed_run_goes_on_under_its_name_at_the_tracker(ocssl: Command, tmp_path: Path) -> None:
+    settings = SHORT | {"trackers": ["mlflow"], "evaluate": "never", "checkpoint_samples": 40}
+    stand_in = {"modules": {"mlflow": MLFLOW}}
+    ocssl("run", "-q", "-o", "run", *as_options(settings), **stand_in, die_at_sync=12)
+    code, _, err = ocssl("run", "-q", "--resume", "run", **stand_in)
+    assert code == 0, err
+    said = json.loads((tmp_path / "mlflow.json").read_text())
+    assert [entry for entry in said if entry[0] in ("start", "params")] == [["start", None, "r1"]]
 
 
 def test_trackers_get_a_copy_of_every_number(ocssl: Command, tmp_path: Path) -> None:

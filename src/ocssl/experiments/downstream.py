@@ -19,7 +19,7 @@ from ocssl.errors import CheckpointError, DataError
 from ocssl.experiments.config import RunConfig, merged, parse
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
 from ocssl.experiments.material import Material, load_material
-from ocssl.experiments.measuring import Bench, Features, extract
+from ocssl.experiments.measuring import Bench, Features, extract, frozen
 from ocssl.experiments.progress import Reporter
 from ocssl.learner import Learner
 
@@ -33,7 +33,7 @@ class Downstream(BaseModel):
         train, validation, test: how many images each part had.
         protocol: of the run.
         features_cached: whether features came from an earlier call.
-        feature_seconds, probe_seconds: time spent.
+        feature_seconds, linear_seconds, knn_seconds: time spent.
     """
 
     dataset: str
@@ -45,7 +45,8 @@ class Downstream(BaseModel):
     protocol: str
     features_cached: bool
     feature_seconds: float
-    probe_seconds: float
+    linear_seconds: float
+    knn_seconds: float
 
 
 def probe_run(
@@ -79,23 +80,26 @@ def probe_run(
         features = _read(place, learner.machine.device) if cache else None
         cached = features is not None
         if features is None:
-            features = extract(learner.encode, material, lambda done, total: reporter.work("features", done, total))
+            features = extract(frozen(learner), material, lambda done, total: reporter.work("features", done, total))
             if cache:
                 _write(place, features)
-        middle = time.perf_counter()
+        extracted = time.perf_counter()
         bench.add(name, features)
         linear = bench.settle(lambda done, total: reporter.work("probe", done, total))[name]
+        probed = time.perf_counter()
+        neighbours = bench.knn(features)
         found = Downstream(
             dataset=name,
             linear=linear.percent,
-            knn=bench.knn(features).percent,
+            knn=neighbours.percent,
             train=len(material.train),
             validation=len(material.validation),
             test=len(material.test),
             protocol=config.protocol,
             features_cached=cached,
-            feature_seconds=middle - began,
-            probe_seconds=time.perf_counter() - middle,
+            feature_seconds=extracted - began,
+            linear_seconds=probed - extracted,
+            knn_seconds=time.perf_counter() - probed,
         )
     record = folder.path / "probes" / f"{_plain(name)}.json"
     with writing(record):

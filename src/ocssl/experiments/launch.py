@@ -16,7 +16,7 @@ from ocssl.experiments.result import Result
 from ocssl.experiments.route import plan_route
 from ocssl.experiments.runner import Run
 from ocssl.experiments.state import State
-from ocssl.experiments.trackers import make_trackers
+from ocssl.experiments.trackers import Trackers
 from ocssl.learner import Learner
 
 
@@ -27,7 +27,7 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
     """
     folder = RunFolder(output)
     folder.check_free()
-    trackers = make_trackers(config)
+    trackers = Trackers(config)
     learner = Learner(**config.learner())
     state = State(started=now())
     if config.init_from is not None:
@@ -48,7 +48,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     """
     folder = RunFolder(path)
     config = _changed(folder, changes or {})
-    trackers = make_trackers(config)
+    trackers = Trackers(config)
     with folder.lock():
         folder.remove_drafts()
         learner, state = _restore(config, folder)

@@ -30,7 +30,7 @@ class Pool:
             raise DataError(f"{source.name} has no labels, which the probes and the order of the stream need")
         self.labels = source.labels
         self._source = source
-        self._device = device
+        self.device = device
         self._resident: Tensor | None = None
         if device.type == "cuda":
             needed = len(source) * 3 * source.image_size**2
@@ -41,8 +41,8 @@ class Pool:
     def __getitem__(self, indices: Tensor) -> Tensor:
         """The images at ``indices``: uint8 ``(n, 3, s, s)`` on the device."""
         if self._resident is not None:
-            return self._resident[indices.to(self._device)]
-        return self._source.images(indices).to(self._device)
+            return self._resident[indices.to(self.device)]
+        return self._source.images(indices).to(self.device)
 
 
 @dataclass(frozen=True)

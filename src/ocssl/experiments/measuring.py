@@ -15,8 +15,10 @@ from torch.nn import functional
 
 from ocssl.evaluation import Accuracy, ProbeSchedule, knn_probe, linear_probes
 from ocssl.experiments.material import Material, Part
+from ocssl.learner import Learner
 
-CHUNK = 1024  # images between two reports of progress
+CHUNK = {"cpu": 512, "cuda": 4096}
+"""Images that go through an encoder at once, and between two reports of progress."""
 WAITING_BYTES = 6 << 30  # of features that may wait on a GPU for their probes
 PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
 
@@ -41,7 +43,7 @@ def extract(encode: Callable[[Tensor], Tensor], material: Material, progress: Pr
     """Features of every image, on the device that ``encode`` gives them on; half precision on a GPU.
 
     Args:
-        encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
+        encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``, all of them at once.
         progress: called with the images done and their number.
     """
     total, done = sum(len(part) for part in material.parts), 0
@@ -49,7 +51,7 @@ def extract(encode: Callable[[Tensor], Tensor], material: Material, progress: Pr
     def of(part: Part) -> Tensor:
         nonlocal done
         chunks = []
-        for images in part.chunks(CHUNK):
+        for images in part.chunks(CHUNK.get(part.pool.device.type, 512)):
             features = encode(images)
             chunks.append(features.half() if features.is_cuda else features)
             done += len(images)
@@ -58,6 +60,11 @@ def extract(encode: Callable[[Tensor], Tensor], material: Material, progress: Pr
         return torch.cat(chunks)
 
     return Features(of(material.train), of(material.validation), of(material.test))
+
+
+def frozen(learner: Learner) -> Callable[[Tensor], Tensor]:
+    """The learner's backbone as an encoder that takes whatever it is given in one go."""
+    return lambda images: learner.encode(images, batch=len(images))
 
 
 def raw_pixels(images: Tensor) -> Tensor:

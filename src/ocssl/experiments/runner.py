@@ -21,14 +21,14 @@ from ocssl.experiments.config import RunConfig
 from ocssl.experiments.diagnosis import collapse, diagnose
 from ocssl.experiments.folder import RunFolder, write_atomically
 from ocssl.experiments.material import Material
-from ocssl.experiments.measuring import Bench, extract, raw_pixels
+from ocssl.experiments.measuring import Bench, extract, frozen, raw_pixels
 from ocssl.experiments.progress import Reporter, Status
 from ocssl.experiments.result import Result
 from ocssl.experiments.route import Route
 from ocssl.experiments.signals import Interrupted, StopRequest
 from ocssl.experiments.state import Measured, State
 from ocssl.experiments.summary import summarise
-from ocssl.experiments.trackers import Tracker
+from ocssl.experiments.trackers import Trackers
 from ocssl.learner import Learner
 
 STRETCH_SECONDS = 1.0  # how long the learner is left alone, and how long a request to stop may wait
@@ -59,7 +59,7 @@ class Run:
         state: State,
         material: Material,
         route: Route,
-        trackers: list[Tracker],
+        trackers: Trackers,
         reporter: Reporter,
     ) -> None:
         self.config = config
@@ -81,8 +81,8 @@ class Run:
     def complete(self) -> Result:
         """Train, measure and write the result; an :class:`Interrupted` run is saved first."""
         with self._stop, self.reporter:
-            for tracker in self.trackers:
-                tracker.begin(self.config, self.folder)
+            self.trackers.warn = self._warn
+            self.trackers.begin(self.config, self.folder)
             summary: dict[str, float] = {}
             try:
                 result = self._train_and_measure()
@@ -96,8 +96,7 @@ class Run:
                 go_on = f"{self._last_checkpoint()}; free some space, then: {self._command()}"
                 raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
             finally:
-                for tracker in self.trackers:
-                    tracker.end(summary)
+                self.trackers.end(summary)
 
     def _train_and_measure(self) -> Result:
         config, borders = self.config, self.route.borders
@@ -165,7 +164,7 @@ class Run:
 
     def _measure(self, moment: str) -> None:
         with self._timed("eval_seconds"):
-            features = extract(self.learner.encode, self.material, self._work("features"))
+            features = extract(frozen(self.learner), self.material, self._work("features"))
             found = Measured(self.learner.seen, knn=self.bench.knn(features) if self.config.knn else None)
             self.bench.add(moment, features)
         self.state.measured[moment] = found
@@ -270,8 +269,7 @@ class Run:
         return progress
 
     def _track(self, numbers: Mapping[str, float], samples: int | None = None) -> None:
-        for tracker in self.trackers:
-            tracker.log(numbers, self.learner.seen if samples is None else samples)
+        self.trackers.log(numbers, self.learner.seen if samples is None else samples)
 
     def _warn(self, text: str) -> None:
         self.state.warnings.append(text)
