@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, learn, lists, look, probe, run
+from ocssl.cli import data, demo, embed, export, learn, lists, look, probe, run
 
 app = typer.Typer(
     name="ocssl",
@@ -25,6 +25,8 @@ def _root() -> None:
 app.command()(demo.demo)
 app.command()(run.run)
 app.command()(learn.learn)
+app.command()(embed.embed)
+app.command()(export.export)
 app.command()(look.show)
 app.command()(look.compare)
 app.command()(probe.probe)

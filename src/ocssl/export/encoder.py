@@ -10,10 +10,11 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ocssl import __version__, checkpoint
@@ -37,6 +38,9 @@ class FrozenEncoder(nn.Module):
         mean, std: per channel.
         facts: what is known of its making: ``version``, ``seen``, ``cbp``, ``strategy``, ….
     """
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
-        device = cast(Tensor, self.mean).device
+        device = self.mean.device
         pixels = as_uint8(images, self.image_size)
         was_training = self.training
         self.eval()
@@ -92,14 +96,18 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     return encoder.to(learner.machine.device)
 
 
-def publish(learner: Learner, path: str | Path) -> int:
+def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
     """Write the learner's encoder to a folder, replacing the one there in one step.
+
+    Args:
+        sources: what it was learned from, with the number of images, for those who load it.
 
     Returns:
         the version, one more than that of the encoder which was there.
     """
     version = published_version(path) + 1
-    checkpoint.write(path, KIND, _facts(learner) | {"version": version}, learner.network.state_dict())
+    facts = _facts(learner) | {"version": version, "sources": dict(sources or {})}
+    checkpoint.write(path, KIND, facts, learner.network.state_dict())
     return version
 
 
@@ -119,17 +127,21 @@ def published_version(path: str | Path) -> int:
 
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "cpu") -> FrozenEncoder:
-    """An encoder from a published folder, a state folder of ``ocssl learn``, a run, or a saved learner.
+    """An encoder from a published folder, a state folder of ``ocssl learn``, a run, a saved learner, or a
+    ``.safetensors`` file that ocssl exported.
 
     Args:
         backbone: needed, with the architecture of then, if the learner was built on a module of your own.
 
     While a learner writes, this gives the encoder before or the one after, never a mixture.
     """
-    place, kind = _find(Path(path))
-    facts, tensors = _read(place, kind)
-    if kind == "learner":
-        facts, tensors = _of_saved_learner(facts, tensors)
+    if Path(path).is_file():
+        facts, tensors = _of_file(Path(path))
+    else:
+        place, kind = _find(Path(path))
+        facts, tensors = _read(place, kind)
+        if kind == "learner":
+            facts, tensors = _of_saved_learner(facts, tensors)
     spec = backbone if backbone is not None else facts["backbone"]
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
@@ -168,7 +180,7 @@ def _find(path: Path) -> tuple[Path, str]:
         if (place / f"{KIND}.json").exists():
             return place, KIND
     checkpoints = sorted((path / "checkpoints").glob("[0-9]*"))
-    for place in (path, path / "learner", *(checkpoint / "learner" for checkpoint in checkpoints[-1:])):
+    for place in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
         if (place / "learner.json").exists():
             return place, "learner"
     raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
@@ -192,3 +204,12 @@ def _of_saved_learner(
     prefix = "encoder.backbone."
     weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     return _described(facts["parameters"], facts["seen"], facts["budget"]["spent"]), weights
+
+
+def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {})["ocssl"])
+            return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+    except (KeyError, ValueError, OSError, SafetensorError) as error:
+        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error!r}") from error

@@ -37,6 +37,7 @@ class Arrivals(ABC):
     def take(self, count: int) -> list[Item]:
         """The next images, at most ``count``; none when none is there at the moment."""
 
+    @abstractmethod
     def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Called for every image that was used or, with a problem, refused."""
 

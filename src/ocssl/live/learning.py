@@ -111,14 +111,14 @@ class _Session:
         self.watch = Watch(learner)
         self.refused = 0
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
-        self._collapsed = False
+        self._collapsed = self._changed = False
         self._saved = self._reported = time.monotonic()
 
     def run(self, items: list[Item], stop: StopRequest) -> None:
         """Until no image will ever come again, or until asked to stop."""
         with self._decoders:
             self.folder.save(self.learner, self.place, self.ledger)  # what was chosen holds from the first image on
-            while stop.requested is None:
+            while not stop.pending:
                 if items:
                     self._learn(items)
                 elif self.arrivals.over:
@@ -127,14 +127,14 @@ class _Session:
                     time.sleep(IDLE)
                 self._now_and_then()
                 items = self.arrivals.take(self.learner.stream_batch)
-            if stop.requested is None:
+            if not stop.pending:
                 self.learner.flush()
             self._report()
             self.folder.save(self.learner, self.place, self.ledger)
-        if stop.requested is not None:
+        if stop.pending:
             raise Interrupted(
                 f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
-                stop.requested,
+                stop.number,
             )
 
     def _learn(self, items: list[Item]) -> None:
@@ -145,7 +145,7 @@ class _Session:
             else:
                 self.arrivals.done(item)
                 images.append(torch.from_numpy(pixels))
-        key = self.arrivals.key
+        self._changed, key = True, self.arrivals.key
         self.place.positions[key] = self.place.positions.get(key, 0) + len(items)
         if images:
             batch = torch.stack(images)
@@ -172,13 +172,14 @@ class _Session:
         now = time.monotonic()
         if now - self._reported >= self.intervals.report:
             self._report()
-        if now - self._saved >= self.intervals.save:
+        if self._changed and now - self._saved >= self.intervals.save:
             self._try_to_save()
 
     def _try_to_save(self) -> None:
         """A full disk may have room again later; until then the state saved before is the one to go on from."""
         try:
             self.folder.save(self.learner, self.place, self.ledger)
+            self._changed = False
         except CheckpointError as error:
             self.tell(f"warning: {error}; learning goes on and saving is tried again in {self.intervals.save:g} s")
         self._saved = time.monotonic()
@@ -200,7 +201,7 @@ class _Session:
 def _first_usable(arrivals: Arrivals, stop: StopRequest, settings: Mapping[str, Any]) -> tuple[list[Item], int]:
     """The items up to the first usable image, and the size to learn at."""
     looked_at: list[Item] = []
-    while stop.requested is None:
+    while not stop.pending:
         items = arrivals.take(1)
         looked_at += items
         for item in items:
@@ -214,7 +215,7 @@ def _first_usable(arrivals: Arrivals, stop: StopRequest, settings: Mapping[str, 
             )
         if not items:
             time.sleep(IDLE)
-    raise Interrupted("stopped before the first image came; nothing was learned", stop.requested)
+    raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
 
 def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Tell) -> Learner:
@@ -244,5 +245,6 @@ def _check_same(learner: Learner, settings: Mapping[str, Any], folder: Path) -> 
     for name, value in settings.items():
         if begun[name] != value and name not in MOVABLE:
             raise ConfigError(
-                f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; leave it out or choose another --state"
+                f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; "
+                "leave it out or choose another --state"
             )

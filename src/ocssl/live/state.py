@@ -18,7 +18,7 @@ from typing import Any
 
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.folder import RunFolder, writing
-from ocssl.export.encoder import publish, published_version
+from ocssl.export.encoder import publish
 from ocssl.learner import Learner
 from ocssl.live.ledger import Ledger
 
@@ -83,13 +83,14 @@ class StateFolder:
         ledger.commit()
         place.noted = ledger.count
         self._folder.save(learner, {"place": asdict(place)}, keep=1)
-        publish(learner, self.encoder)
-
-    @property
-    def published(self) -> int:
-        """The published encoder's version; 0 when there is none."""
-        return published_version(self.encoder)
+        publish(learner, self.encoder, sources={_short(key): count for key, count in place.positions.items()})
 
     def note(self, numbers: dict[str, Any]) -> None:
         """Add a line of metrics."""
         self._folder.append(numbers)
+
+
+def _short(source: str) -> str:
+    """A source without the path to it, which is nobody else's business."""
+    kind, colon, place = source.partition(":")
+    return f"{kind}{colon}{place if kind == 'hf' else Path(place).name}"

@@ -1,0 +1,36 @@
+"""``ocssl embed``: features of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def embed(
+    encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
+    source: Annotated[str, typer.Argument(help="A folder, video, tar or parquet file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet: id, path, features.")],
+    batch: Annotated[int, typer.Option(help="Images encoded at once.")] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no list of refused images.")] = False,
+) -> None:
+    """Features of every image, with its place; the same command goes on after an interruption.
+
+    Example: ocssl embed robot/encoder frames/ -o features.parquet
+    """
+    from ocssl.data.progress import progress_bar
+    from ocssl.export import load
+    from ocssl.export.features import embed as embed_all
+    from ocssl.live.sources import open_origin
+    from ocssl.settings import pick_device
+
+    network = load(encoder, device=str(pick_device(device)))
+    origin = open_origin(source)
+    with progress_bar("Embedding", origin.count(), False if quiet else None) as advance:
+        found = embed_all(network, origin, output, batch=batch, progress=advance)
+    for name, problem in () if quiet else found.refused:
+        typer.echo(f"refused {name}: {problem}", err=True)
+    refused = f", {len(found.refused):,} refused" if found.refused else ""
+    typer.echo(f"{found.count:,} images, {network.feature_dim} numbers each{refused}: {output}")

@@ -1,0 +1,153 @@
+"""An encoder in formats that others run. Every file is checked against the original before it gets its name.
+
+The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them themselves; the state dict for
+torchvision is of the bare backbone.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ocssl.errors import CheckpointError, ConfigError, missing_extra
+from ocssl.export.encoder import FrozenEncoder, load
+from ocssl.nn import ResNet18
+from ocssl.registry import Registry
+
+TOLERANCE = 1e-4
+
+Run = Callable[[Tensor], Tensor]
+"""Images ``(n, 3, s, s)`` in [0, 1] to features, as the written file computes them."""
+
+Write = Callable[[FrozenEncoder, Path], Run]
+
+formats: Registry[Write] = Registry("format")
+
+
+def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
+    """Write an encoder as ``onnx``, ``torchscript``, ``safetensors`` or ``torchvision``.
+
+    Returns:
+        the largest difference between the written file's features and the encoder's own, on random images of several
+        batch sizes; more than 1e-4 of their scale is an error, and no file appears.
+
+    >>> import tempfile
+    >>> from ocssl import Learner
+    >>> from ocssl.export import of_learner
+    >>> learner = Learner(backbone="convnet-w8", image_size=8, hidden_dim=8, output_dim=8, device="cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export(of_learner(learner), f"{folder}/encoder.safetensors", "safetensors")
+    0.0
+    """
+    write, target = formats.get(to), Path(path)
+    draft = target.with_name(f".draft-{target.name}")
+    encoder = encoder.cpu().eval()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        difference = _difference(encoder, write(encoder, draft))
+        if not difference <= TOLERANCE:
+            raise CheckpointError(f"the encoder as {to} differs from the original by {difference:.2g}; nothing is kept")
+        draft.replace(target)
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"could not write '{target}': {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return difference
+
+
+@formats.register("onnx")
+def to_onnx(encoder: FrozenEncoder, path: Path) -> Run:
+    """For ONNX Runtime and everything else that reads ONNX; input ``images``, output ``features``, any batch size."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise missing_extra(error.name or "onnx", "onnx", "ONNX files") from error
+    batch = {0: "n"}
+    with warnings.catch_warnings():
+        # The tracing exporter is announced as old, but needs no package beyond onnx and knows every operation here.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            encoder,
+            (_images(encoder, 2),),
+            str(path),
+            input_names=["images"],
+            output_names=["features"],
+            dynamic_axes={"images": batch, "features": batch},
+            dynamo=False,
+        )
+    model = onnx.load(str(path))
+    onnx.helper.set_model_props(model, {"ocssl": json.dumps(encoder.facts)})
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+@formats.register("torchscript")
+def to_torchscript(encoder: FrozenEncoder, path: Path) -> Run:
+    """For ``torch.jit.load`` in Python and C++, without ocssl."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(encoder, _images(encoder, 2)).save(str(path))
+        loaded: Run = torch.jit.load(str(path))
+    return loaded
+
+
+@formats.register("safetensors")
+def to_safetensors(encoder: FrozenEncoder, path: Path) -> Run:
+    """The weights in one file, with all that is needed to build the network; ``ocssl.export.load`` reads it."""
+    weights = {name: tensor.contiguous() for name, tensor in encoder.backbone.state_dict().items()}
+    save_file(weights, path, metadata={"ocssl": json.dumps(encoder.facts)})
+    return load(path) if encoder.facts.get("backbone") else encoder
+
+
+@formats.register("torchvision")
+def to_torchvision(encoder: FrozenEncoder, path: Path) -> Run:
+    """A state dict with the names that torchvision and timm give to ResNet-18, without the classifier ``fc``.
+
+    ``resnet18().load_state_dict(torch.load(path), strict=False)`` leaves ``fc`` as it is. An encoder for small images
+    has a 3×3 first convolution and no pooling after it: change the model accordingly before.
+    """
+    network = encoder.backbone
+    if not isinstance(network, ResNet18) or network.feature_dim != 512:
+        raise ConfigError(
+            f"only the backbone 'resnet18' fits torchvision's ResNet-18, not '{encoder.facts.get('backbone')}'"
+        )
+    torch.save(network.state_dict(), path)
+    stem = "small" if network.conv1.kernel_size == (3, 3) else "standard"
+    copy = ResNet18(64, stem)  # type: ignore[arg-type]
+    copy.load_state_dict(torch.load(path, weights_only=True))
+    return FrozenEncoder(copy, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
+
+
+SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "torchvision": ".pth"}
+
+
+@torch.no_grad()
+def _difference(encoder: FrozenEncoder, run: Run) -> float:
+    """Largest absolute difference, relative to the features' scale where that is above 1."""
+    worst = 0.0
+    for count in (1, 3, 8):
+        images = _images(encoder, count)
+        expected: Any = encoder(images).numpy()
+        found = run(images).detach().numpy()
+        if found.shape != expected.shape:
+            return float("inf")
+        worst = max(worst, float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max())))
+    return worst
+
+
+def _images(encoder: FrozenEncoder, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(count)
+    return torch.rand(count, 3, encoder.image_size, encoder.image_size, generator=generator)

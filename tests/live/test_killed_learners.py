@@ -1,0 +1,149 @@
+"""Learners that die at any moment and go on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from command import Command, Process, wait_for
+from frames import tiny_options, write_frames
+from safetensors.numpy import load_file
+
+from ocssl.export.encoder import published_version
+from ocssl.live.ledger import Ledger
+
+COUNT = 202  # two more than whole minibatches
+WRITES_PER_SAVE = 14  # attempts to bring something safely to disk, roughly
+
+
+def contents(state: Path, frames: Path) -> dict[str, object]:
+    """Everything that must not depend on interruptions."""
+    (last,) = (state / "checkpoints").glob("[0-9]*")
+    (weights,) = (state / "encoder").glob("*.safetensors")
+    saved = json.loads((last / "state.json").read_text())
+    with Ledger(state / "ledger.sqlite", saved["place"]["noted"]) as ledger:
+        learned = list(ledger.learned(f"folder:{frames}"))
+    (learner,) = (last / "learner").glob("*.safetensors")
+    return {
+        "learned": learned,
+        "place": saved["place"],
+        "encoder": {name: array.tobytes() for name, array in load_file(weights).items()},
+        "learner": {name: array.tobytes() for name, array in load_file(learner).items()},
+        "facts": json.loads((last / "learner" / "learner.json").read_text())["facts"],
+    }
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_frames(tmp_path_factory.mktemp("data") / "frames", range(COUNT)).resolve()
+
+
+def start(ocssl: Command, frames: Path, state: Path, **conditions: object) -> Process:
+    options = ["--save-every", 0.1, "--report-every", 0.5, *tiny_options()]
+    return ocssl.start("learn", frames, "--state", state, *options, **conditions)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ocssl: Command, frames: Path) -> dict[str, object]:
+    state = ocssl.folder / "undisturbed"
+    process = start(ocssl, frames, state)
+    assert process.wait() == 0, process.err
+    found = contents(state, frames)
+    assert found["learned"] == [f"{number:05d}.png" for number in range(COUNT)]
+    assert found["facts"]["seen"] == COUNT  # type: ignore[index]
+    return found
+
+
+def test_ten_kills_at_random_moments_and_each_frame_is_learned_once_bit_for_bit(
+    ocssl: Command, frames: Path, tmp_path: Path, undisturbed: dict[str, object]
+) -> None:
+    state, chance = tmp_path / "killed", random.Random(0)
+    kills, rounds, version = 0, 1, 0
+    while kills < 10:
+        if kills % 2:  # inside a save, at any of its stages
+            process = start(ocssl, frames, state, die_at_sync=chance.randint(1, 4 * WRITES_PER_SAVE))
+        else:
+            process = start(ocssl, frames, state)
+            time.sleep(chance.uniform(0.1, 1.2))
+            process.kill()
+        if process.wait() == -signal.SIGKILL:
+            kills += 1
+            assert published_version(state / "encoder") >= version
+            version = published_version(state / "encoder")
+        else:  # it was faster than the kill: begin again
+            assert contents(state, frames) == undisturbed
+            rounds += 1
+            state, version = tmp_path / f"killed-{rounds}", 0
+    process = start(ocssl, frames, state)
+    assert process.wait() == 0, process.err
+    assert contents(state, frames) == undisturbed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_learner_asked_to_stop_saves_and_goes_on_later(
+    ocssl: Command, frames: Path, tmp_path: Path, undisturbed: dict[str, object], number: int
+) -> None:
+    state = tmp_path / "stopped"
+    process = start(ocssl, frames, state)
+    wait_for(lambda: published_version(state / "encoder") > 2)
+    process.kill(number)
+    assert process.wait() == 128 + number
+    assert "stopped and saved" in process.err.splitlines()[-1]
+    process = start(ocssl, frames, state)
+    assert process.wait() == 0, process.err
+    assert contents(state, frames) == undisturbed
+
+
+def test_a_full_disk_ends_in_one_sentence_and_spares_what_was_saved(
+    ocssl: Command, frames: Path, tmp_path: Path, undisturbed: dict[str, object]
+) -> None:
+    state = tmp_path / "full"
+    process = start(ocssl, frames, state)
+    wait_for(lambda: published_version(state / "encoder") > 2)
+    process.kill()
+    process.wait()
+    process = start(ocssl, frames, state, largest_file=10_000)
+    assert process.wait() == 2
+    assert len(process.err.splitlines()) == 1
+    assert "could not save" in process.err
+    process = start(ocssl, frames, state)
+    assert process.wait() == 0, process.err
+    assert contents(state, frames) == undisturbed
+
+
+def test_a_second_learner_on_the_same_state_is_refused(ocssl: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    waiting = ocssl.start("learn", tmp_path / "empty", "--state", tmp_path / "state", "--follow")
+    wait_for(lambda: (tmp_path / "state" / ".lock").exists())
+    wait_for(lambda: (tmp_path / "state" / "ledger.sqlite").exists())
+    time.sleep(0.2)
+    code, _, err = ocssl("learn", tmp_path / "empty", "--state", tmp_path / "state", "--follow")
+    assert code == 2
+    assert err == f"ocssl: another process is working in '{tmp_path / 'state'}'\n"
+    waiting.kill(signal.SIGTERM)
+    assert waiting.wait() == 143
+    assert "nothing was learned" in waiting.err
+
+
+def test_a_followed_folder_is_learned_from_as_files_arrive(ocssl: Command, tmp_path: Path) -> None:
+    frames, state = tmp_path / "frames", tmp_path / "state"
+    frames.mkdir()
+    process = ocssl.start(
+        "learn", frames, "--state", state, "--follow", "--save-every", 0.05, "--report-every", 0.1, *tiny_options()
+    )
+
+    def seen() -> int:
+        index = state / "encoder" / "encoder.json"
+        return json.loads(index.read_text())["facts"]["seen"] if index.exists() else -1
+
+    write_frames(frames, range(9))
+    wait_for(lambda: seen() == 8)
+    write_frames(frames, range(9, 16))
+    wait_for(lambda: seen() == 16)
+    process.kill(signal.SIGTERM)
+    assert process.wait() == 143, process.err
+    assert "16 images" in process.err
