@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ from safetensors.torch import load_file
 
 from ocssl import Learner, data
 from ocssl.evaluation import linear_probe
-from ocssl.experiments import launch, runner
+from ocssl.experiments import launch, measuring, runner
 from ocssl.experiments.presets import complete
 from ocssl.experiments.result import read_result
+from ocssl.experiments.signals import Interrupted
 
 SHORT = TINY | {"samples_per_class": 20, "experiences": 2, "stream_batch": 8, "batch": 16}
 
@@ -182,3 +185,25 @@ def test_a_run_can_be_measured_at_its_end_only_or_never(tmp_path: Path) -> None:
     never = launch.start(complete(SHORT | {"evaluate": "never"}), tmp_path / "never")
     assert (len(final.curve), final.avg, final.forgetting) == (1, None, None)
     assert (never.curve, never.final, never.knn, never.references) == ([], None, None, {})
+
+
+@pytest.mark.parametrize("probe", [1, 3, 4])  # before the first image, after the last experience, on raw pixels
+def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path, probe: int
+) -> None:
+    train, calls = measuring.linear_probes, 0
+
+    def stopped(*features: object, **settings: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == probe:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return train(*features, **settings)
+
+    monkeypatch.setattr(measuring, "linear_probes", stopped)
+    with pytest.raises(Interrupted, match="ocssl run --resume"):
+        launch.start(complete(SHORT), tmp_path / "run")
+    assert calls == probe
+    result = launch.resume(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (cla_run / "metrics.jsonl").read_bytes()
+    assert result.references == read_result(cla_run).references

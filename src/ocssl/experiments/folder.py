@@ -72,6 +72,7 @@ class RunFolder:
         """Keep a second process out, however this one ends."""
         try:
             with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
                 lock = FileLock(self.path / ".lock", timeout=0)
                 lock.acquire()
         except Timeout as error:

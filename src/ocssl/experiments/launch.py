@@ -34,8 +34,8 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
         state.cbp_before = take_over(learner, config.init_from)
     material = load_material(config, learner.machine.device)
     route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
-    folder.create(config)
     with folder.lock():
+        folder.create(config)
         folder.note(f"started with {len(route)} images in {len(route.borders)} experiences")
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
 

@@ -99,6 +99,11 @@ class Bench:
         waiting = list(self._waiting.values())
         return any(not f.train.is_cuda for f in waiting) or sum(f.bytes for f in waiting) > WAITING_BYTES
 
+    def forget(self) -> list[str]:
+        """Let go of all features that wait; their names."""
+        names, self._waiting = list(self._waiting), {}
+        return names
+
     def settle(self, progress: Progress | None = None) -> dict[str, Accuracy]:
         """Train the probes of all features that wait, and let go of them: test accuracies by name."""
         if not self._waiting:

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from ocssl.errors import CheckpointError, DivergedError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.diagnosis import collapse, diagnose
-from ocssl.experiments.folder import RunFolder, write_atomically
+from ocssl.experiments.folder import RunFolder, write_atomically, writing
 from ocssl.experiments.material import Material
 from ocssl.experiments.measuring import Bench, extract, frozen, raw_pixels
 from ocssl.experiments.progress import Reporter, Status
@@ -86,7 +86,8 @@ class Run:
             summary: dict[str, float] = {}
             try:
                 result = self._train_and_measure()
-                summary = {"final": result.final or 0.0, "avg": result.avg or 0.0, "cbp": result.cbp_spent}
+                numbers = {"final": result.final, "avg": result.avg, "cbp": result.cbp_spent}
+                summary = {name: value for name, value in numbers.items() if value is not None}
                 return result
             except _Stop:
                 raise self._leave() from None
@@ -140,6 +141,7 @@ class Run:
             self._minibatches = max(1, self._minibatches // 2)
 
     def _log(self) -> None:
+        self.learner.check_finite()
         losses, signs = self.learner.losses, diagnose(self.learner)
         self._loss = losses["total"]
         spent = self.learner.budget
@@ -166,7 +168,7 @@ class Run:
         with self._timed("eval_seconds"):
             features = extract(frozen(self.learner), self.material, self._work("features"))
             found = Measured(self.learner.seen, knn=self.bench.knn(features) if self.config.knn else None)
-            self.bench.add(moment, features)
+        self.bench.add(moment, features)
         self.state.measured[moment] = found
         if found.knn is not None:
             self._probe = f"k-NN {found.knn.percent:.1f} %"
@@ -187,7 +189,8 @@ class Run:
 
     def _measure_pixels(self) -> None:
         with self._timed("eval_seconds"):
-            self.bench.add(PIXELS, extract(raw_pixels, self.material, self._work("pixels")))
+            pixels = extract(raw_pixels, self.material, self._work("pixels"))
+        self.bench.add(PIXELS, pixels)
         self.state.measured[PIXELS] = Measured(0)
         self._settle()
 
@@ -208,7 +211,8 @@ class Run:
         self._save()
         self._write_encoder()
         result = summarise(config, self.route, self.learner, self.state)
-        write_atomically(self.folder.result, result.to_json())
+        with writing(self.folder.result):
+            write_atomically(self.folder.result, result.to_json())
         self.folder.note("finished")
         return result
 
@@ -223,14 +227,18 @@ class Run:
             raise CheckpointError(f"could not write '{self.folder.encoder}': {error}") from error
 
     def _check_stop(self) -> None:
-        if self._stop.requested is not None:
+        if self._stop.pending:
             raise _Stop
 
     def _leave(self) -> Interrupted:
-        number, self._stop.requested = self._stop.requested or 0, None
+        self._stop.pending = False
+        if self.learner.machine.device.type == "cpu":  # the probe under way would take long; it is begun again later
+            for moment in self.bench.forget():
+                del self.state.measured[moment]
         self._save()
-        self.folder.note(f"stopped by signal {number}")
-        return Interrupted(f"stopped and saved at image {self.learner.seen}; go on with: {self._command()}", number)
+        self.folder.note(f"stopped by signal {self._stop.number}")
+        message = f"stopped and saved at image {self.learner.seen}; go on with: {self._command()}"
+        return Interrupted(message, self._stop.number)
 
     def _failed(self, error: Exception) -> Exception:
         with contextlib.suppress(CheckpointError):

@@ -21,12 +21,13 @@ class StopRequest:
     """Catches SIGINT and SIGTERM while it is open; a second SIGINT interrupts at once.
 
     >>> with StopRequest() as stop:
-    ...     stop.requested is None
-    True
+    ...     stop.pending
+    False
     """
 
     def __init__(self) -> None:
-        self.requested: int | None = None
+        self.pending = False
+        self.number = 0
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -42,6 +43,7 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested == signal.SIGINT and number == signal.SIGINT:
+        if self.number == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = number
+        if not self.number:  # leaving takes a while; who asks again need not be told again
+            self.pending, self.number = True, number
