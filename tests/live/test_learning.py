@@ -1,0 +1,271 @@
+"""Learning from folders, lists of paths, archives and videos, each image once, whatever state the files are in."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from frames import TINY, frame, write_frame, write_frames
+from PIL import Image
+
+from ocssl import Learner
+from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.live import Intervals, learn
+from ocssl.live.ledger import Ledger
+from ocssl.live.state import StateFolder
+
+
+def learned(state: Path, source: str) -> list[str]:
+    with Ledger(state / "ledger.sqlite", 10**9) as ledger:
+        return list(ledger.learned(source))
+
+
+def refused(state: Path, source: str) -> dict[str, str]:
+    with Ledger(state / "ledger.sqlite", 10**9) as ledger:
+        return dict(ledger.refused(source))
+
+
+def by_hand(numbers: list[int]) -> Learner:
+    """A learner that got these frames directly."""
+    learner = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **TINY)
+    return learner.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+
+
+def assert_alike(first: Learner, second: Learner) -> None:
+    assert first.seen == second.seen
+    for one, other in zip(first.network.state_dict().values(), second.network.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def png(number: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(frame(number)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def quiet_learn(source: object, state: Path, **options: object) -> Learner:
+    return learn(str(source), state, **{"tell": lambda line: None, **TINY, **options})
+
+
+def test_a_folder_is_learned_from_by_name_as_if_its_images_were_given_by_hand(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(15))
+    learner = quiet_learn(frames, tmp_path / "state")
+    assert_alike(learner, by_hand(list(range(15))))
+    assert learned(tmp_path / "state", f"folder:{frames.resolve()}") == [f"{n:05d}.png" for n in range(15)]
+
+
+def test_a_second_time_only_new_files_are_learned_from(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(10, 18))
+    assert quiet_learn(frames, tmp_path / "state").seen == 8
+    assert quiet_learn(frames, tmp_path / "state").seen == 8
+    write_frames(frames, range(4))  # their names come before all others
+    assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand([*range(10, 18), *range(4)]))
+
+
+def test_one_state_can_learn_from_two_folders_with_the_same_names(tmp_path: Path) -> None:
+    for name in ("monday", "tuesday"):
+        assert quiet_learn(write_frames(tmp_path / name, range(4)), tmp_path / "state")
+    assert quiet_learn(tmp_path / "monday", tmp_path / "state").seen == 8
+
+
+def test_a_half_written_file_is_refused_for_now_and_learned_from_when_it_is_whole(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(7)), tmp_path / "state"
+    late = frames / "00003.png"
+    whole = late.read_bytes()
+    late.write_bytes(whole[: len(whole) // 2])
+    lines: list[str] = []
+    quiet_learn(frames, state, tell=lines.append)
+    key = f"folder:{frames.resolve()}"
+    assert "00003.png" not in learned(state, key)
+    assert list(refused(state, key)) == ["00003.png"]
+    assert sum("refused 00003.png: it is broken" in line for line in lines) == 1
+    quiet_learn(frames, state, tell=lines.append)
+    assert sum("refused 00003.png" in line for line in lines) == 1  # nothing changed, so nothing is tried or told again
+    late.write_bytes(whole)
+    assert_alike(quiet_learn(frames, state), by_hand_in_calls([0, 1, 2, 4, 5, 6], [3]))
+    assert learned(state, key)[-1] == "00003.png"
+    assert refused(state, key) == {}
+
+
+def by_hand_in_calls(*calls: list[int]) -> Learner:
+    learner = by_hand(calls[0])
+    for numbers in calls[1:]:
+        learner.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+    return learner
+
+
+def test_files_that_are_no_images_or_empty_or_locked_away_are_refused_by_name(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    (frames / "notes.png").write_text("not an image")
+    (frames / "empty.jpg").touch()
+    (frames / "dangling.png").symlink_to(tmp_path / "nowhere.png")
+    (frames / "readme.txt").write_text("no image, and not called one")
+    assert quiet_learn(frames, state).seen == 4
+    problems = refused(state, f"folder:{frames.resolve()}")
+    assert set(problems) == {"notes.png", "empty.jpg"}
+    assert problems["notes.png"].startswith("it is not an image")
+
+
+def test_a_file_that_vanishes_before_its_turn_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = write_frames(tmp_path / "frames", range(9))
+    real, calls = Learner.partial_fit, []
+
+    def and_remove_one(self: Learner, images: torch.Tensor) -> Learner:
+        calls.append(len(images))
+        (frames / "00008.png").unlink(missing_ok=True)
+        return real(self, images)
+
+    monkeypatch.setattr(Learner, "partial_fit", and_remove_one)
+    assert quiet_learn(frames, tmp_path / "state").seen == 8
+
+
+def test_a_file_that_vanishes_while_it_is_opened_is_refused_and_welcome_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(5))
+    with monkeypatch.context() as patched:
+        patched.setattr(os.path, "exists", lambda path: True)
+        (frames / "00004.png").unlink()
+        patched.setattr("ocssl.live.arrivals.image_files", lambda folder: [f"{n:05d}.png" for n in range(5)])
+        assert quiet_learn(frames, tmp_path / "state").seen == 4
+    assert refused(tmp_path / "state", f"folder:{frames.resolve()}") == {"00004.png": "it is not there"}
+    write_frames(frames, range(4, 5))
+    assert quiet_learn(frames, tmp_path / "state").seen == 5
+
+
+def test_images_of_any_size_are_cropped_and_resized_to_that_of_the_beginning(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    write_frame(frames / "00004.png", 4, height=30, width=50)
+    write_frame(frames / "00005.png", 5, height=3, width=3)
+    learner = quiet_learn(frames, tmp_path / "state")
+    assert (learner.seen, learner.image_size) == (6, 8)
+
+
+def test_without_a_size_that_of_the_first_usable_image_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "frames").mkdir()
+    (tmp_path / "frames" / "00000.png").write_text("not an image")
+    write_frame(tmp_path / "frames" / "00001.png", 1, height=12, width=20)
+    assert quiet_learn(tmp_path / "frames", tmp_path / "state", image_size=None).image_size == 12
+
+
+def test_an_empty_folder_and_a_missing_one_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="there is no usable image in folder:"):
+        quiet_learn(tmp_path / "empty", tmp_path / "state")
+    with pytest.raises(DataError, match="there is nothing at"):
+        quiet_learn(tmp_path / "missing", tmp_path / "state")
+
+
+def test_paths_on_standard_input_are_learned_from_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = write_frames(tmp_path / "frames", range(6))
+    lines = [f"{frames}/{number:05d}.png\n" for number in (5, 1, 1, 0, 3, 99)]
+    for _ in range(2):
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(lines)))
+        learner = quiet_learn("-", tmp_path / "state")
+    assert_alike(learner, by_hand([5, 1, 0, 3]))
+    assert refused(tmp_path / "state", "paths") == {f"{frames}/00099.png": "it is not there"}
+
+
+def write_tar(path: Path, numbers: range) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for number in numbers:
+            content = png(number)
+            member = tarfile.TarInfo(f"{number:05d}.png")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_tar_shards_go_on_at_their_position_and_may_grow_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    write_tar(tmp_path / "shards" / "0.tar", range(6))
+    source, state = f"tar:{tmp_path / 'shards'}", tmp_path / "state"
+    assert quiet_learn(source, state).seen == 6
+    write_tar(tmp_path / "shards" / "1.tar", range(6, 10))
+    assert_alike(quiet_learn(source, state), by_hand_in_calls(list(range(6)), list(range(6, 10))))
+    write_tar(tmp_path / "shards" / "0.tar", range(5))
+    with pytest.raises(DataError, match="changed since learning began"):
+        quiet_learn(source, state)
+
+
+def test_parquet_is_learned_from_in_order(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [png(number) for number in range(9)]}), tmp_path / "images.parquet")
+    assert_alike(quiet_learn(tmp_path / "images.parquet", tmp_path / "state"), by_hand(list(range(9))))
+
+
+def test_a_video_gives_each_frame_once_and_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    video = cv2.VideoWriter(str(tmp_path / "drive.avi"), cv2.VideoWriter_fourcc(*"MJPG"), 10, (32, 24))
+    for number in range(11):
+        video.write(np.full((24, 32, 3), (number * 20, 0, 250 - number * 20), dtype=np.uint8))
+    video.release()
+    from ocssl.live.sources import open_origin
+
+    origin = open_origin(str(tmp_path / "drive.avi"))
+    frames = [np.asarray(item.picture) for item in origin.items()]
+    assert len(frames) == 11
+    assert [frame[:, :, 0].mean().round() for frame in frames] == pytest.approx(
+        [250 - 20 * number for number in range(11)], abs=8
+    )  # red first
+    assert all(
+        np.array_equal(one, np.asarray(other.picture)) for one, other in zip(frames[7:], origin.items(7), strict=True)
+    )
+    assert quiet_learn(tmp_path / "drive.avi", tmp_path / "state").seen == 11
+    assert quiet_learn(tmp_path / "drive.avi", tmp_path / "state").seen == 11
+
+
+def test_a_file_that_is_no_video_and_a_camera_without_number_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    (tmp_path / "drive.mp4").write_text("no video")
+    with pytest.raises(DataError, match=r"drive\.mp4 cannot be opened"):
+        quiet_learn(tmp_path / "drive.mp4", tmp_path / "state")
+    with pytest.raises(ConfigError, match="camera:0 for the first one"):
+        quiet_learn("camera:front", tmp_path / "state")
+
+
+def test_only_folders_can_be_followed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only a folder can be followed"):
+        quiet_learn(write_tar(tmp_path / "frames.tar", range(3)), tmp_path / "state", follow=True)
+
+
+def test_a_learner_goes_on_with_its_own_settings_only(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    quiet_learn(frames, tmp_path / "state")
+    with pytest.raises(ConfigError, match="was begun with batch=8, not 12"):
+        quiet_learn(frames, tmp_path / "state", batch=12)
+    with pytest.raises(ConfigError, match="unknown setting of a learner 'batches'; did you mean 'batch'"):
+        quiet_learn(frames, tmp_path / "state", batches=12)
+    assert learn(str(frames), tmp_path / "state", tell=lambda line: None).batch == 8
+
+
+def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    with pytest.raises(ConfigError, match="is not the state of a learner"):
+        quiet_learn(frames, frames)
+
+
+def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(24))
+    real, calls, lines = StateFolder.save, [], []
+
+    def sometimes_full(self: StateFolder, *arguments: object) -> None:
+        calls.append(1)
+        if 2 <= len(calls) <= 4:
+            raise CheckpointError("could not save: no space left on device")
+        real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StateFolder, "save", sometimes_full)
+    learner = quiet_learn(frames, tmp_path / "state", intervals=Intervals(save=0, report=100), tell=lines.append)
+    assert sum(line.startswith("warning: could not save: no space") for line in lines) == 3
+    assert_alike(learner, by_hand(list(range(24))))
+    assert len(learned(tmp_path / "state", f"folder:{frames.resolve()}")) == 24
