@@ -192,10 +192,10 @@ def _read(place: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         before = index.read_bytes()
         try:
             return checkpoint.read(place, kind)
-        except CheckpointError:
+        except (CheckpointError, RuntimeError) as error:  # torch's own, for a file that goes while it is being mapped
             # The file that the index named may be gone because a newer one has just taken its place.
             if not index.exists() or index.read_bytes() == before:
-                raise
+                raise CheckpointError(str(error)) from error
 
 
 def _of_saved_learner(

@@ -1,0 +1,107 @@
+"""Features of a source in one file: right, with their places, and resumed after an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from ocssl import Learner
+from ocssl.cli import app
+from ocssl.errors import ConfigError, DataError
+from ocssl.export import FrozenEncoder, of_learner, publish
+from ocssl.export.features import embed
+from ocssl.live.sources import open_origin
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def learner() -> Learner:
+    return Learner(backbone="convnet-w8", image_size=8, hidden_dim=8, output_dim=8, device="cpu")
+
+
+@pytest.fixture
+def encoder(learner: Learner) -> FrozenEncoder:
+    return of_learner(learner)
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    for number, image in enumerate(IMAGES):
+        Image.fromarray(image).save(folder / f"{number:03d}.png")
+    return folder
+
+
+def check(path: Path, encoder: FrozenEncoder, frames: Path, without: tuple[int, ...] = ()) -> None:
+    table = pq.read_table(path)
+    kept = [number for number in range(len(IMAGES)) if number not in without]
+    assert table["id"].to_pylist() == kept
+    assert table["path"].to_pylist() == [str(frames / f"{number:03d}.png") for number in kept]
+    features = np.array(table["features"].to_pylist(), dtype=np.float32)
+    assert np.allclose(features, encoder.transform(IMAGES[kept]), atol=1e-6)
+
+
+def test_every_image_is_embedded_with_its_place(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:
+    steps: list[int] = []
+    found = embed(encoder, open_origin(str(frames)), tmp_path / "f.parquet", batch=4, part=10, progress=steps.append)
+    assert (found.count, found.refused, sum(steps)) == (23, (), 23)
+    check(tmp_path / "f.parquet", encoder, frames)
+    assert not (tmp_path / "f.parquet.parts").exists()
+
+
+def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:
+    (frames / "007.png").write_text("broken")
+    (frames / "022.png").write_text("broken")
+    found = embed(encoder, open_origin(str(frames)), tmp_path / "f.parquet", batch=4, part=11)
+    assert [Path(name).name for name, _ in found.refused] == ["007.png", "022.png"]
+    check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
+
+
+def test_an_interrupted_embedding_goes_on_with_its_next_part(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[int] = []
+
+    def stop_in_the_third_part(images: int) -> None:
+        embedded.append(images)
+        if sum(embedded) > 16:
+            raise KeyboardInterrupt
+
+    origin = open_origin(str(frames))
+    with pytest.raises(KeyboardInterrupt):
+        embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=stop_in_the_third_part)
+    assert not (tmp_path / "f.parquet").exists()
+    steps: list[int] = []
+    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
+    assert steps == [16, 4, 3]  # two parts were there
+    check(tmp_path / "f.parquet", encoder, frames)
+
+
+def test_parts_of_another_encoder_are_not_mixed_in(
+    encoder: FrozenEncoder, learner: Learner, frames: Path, tmp_path: Path
+) -> None:
+    origin = open_origin(str(frames))
+    with pytest.raises(ZeroDivisionError):
+        embed(encoder, origin, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
+    other = of_learner(Learner(**{**learner.get_params(), "seed": 1}))
+    with pytest.raises(ConfigError, match="features of another encoder"):
+        embed(other, origin, tmp_path / "f.parquet")
+
+
+def test_the_command_embeds_a_folder_and_refuses_an_empty_one(
+    learner: Learner, encoder: FrozenEncoder, frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(learner, tmp_path / "encoder")
+    output = tmp_path / "f.parquet"
+    app(["embed", str(tmp_path / "encoder"), str(frames), "-o", str(output)], standalone_mode=False)
+    assert capsys.readouterr().out == f"23 images, 32 numbers each: {output}\n"
+    check(output, encoder, frames)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="there are no images in"):
+        app(["embed", str(tmp_path / "encoder"), str(tmp_path / "empty"), "-o", str(output)], standalone_mode=False)

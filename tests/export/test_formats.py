@@ -1,0 +1,155 @@
+"""Exported encoders: each format read by its own reader and held against ``transform``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ocssl import Learner
+from ocssl.cli import app
+from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
+from ocssl.export import FrozenEncoder, load, of_learner, publish
+from ocssl.export.formats import export, formats
+from ocssl.export.hub import write_hub_folder
+
+SIZE = 16
+IMAGES = np.random.default_rng(0).integers(0, 256, (9, SIZE, SIZE, 3), dtype=np.uint8)
+PIXELS = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
+
+
+def make(backbone: str, stem: str = "auto", images: np.ndarray = IMAGES) -> FrozenEncoder:
+    learner = Learner(
+        backbone=backbone, stem=stem, image_size=SIZE, stream_batch=3, batch=9, passes=1, hidden_dim=8, output_dim=8,
+        mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), device="cpu",
+    )  # fmt: skip
+    return of_learner(learner.partial_fit(images))
+
+
+@pytest.fixture(scope="module", params=["convnet-w8", "resnet18-w8"])
+def encoder(request: pytest.FixtureRequest) -> FrozenEncoder:
+    return make(request.param)
+
+
+def test_onnx_agrees_for_every_batch_size(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export(encoder, tmp_path / "encoder.onnx", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx", providers=["CPUExecutionProvider"])
+    for count in (1, 2, 9):
+        (features,) = session.run(["features"], {"images": PIXELS[:count].numpy()})
+        assert np.abs(features - encoder.transform(IMAGES[:count])).max() < 1e-4
+    story = json.loads(session.get_modelmeta().custom_metadata_map["ocssl"])
+    assert story["cbp"] == encoder.facts["cbp"]
+
+
+def test_torchscript_agrees_without_any_of_our_code(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    export(encoder, tmp_path / "encoder.pt", "torchscript")
+    loaded = torch.jit.load(tmp_path / "encoder.pt")
+    for count in (1, 9):
+        with torch.no_grad():
+            assert np.abs(loaded(PIXELS[:count]).numpy() - encoder.transform(IMAGES[:count])).max() < 1e-4
+
+
+def test_safetensors_come_back_exactly_and_can_be_exported_again(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    export(encoder, tmp_path / "a.safetensors", "safetensors")
+    back = load(tmp_path / "a.safetensors")
+    assert np.array_equal(back.transform(IMAGES), encoder.transform(IMAGES))
+    assert back.facts == encoder.facts
+    export(back, tmp_path / "b.safetensors", "safetensors")
+    assert np.array_equal(load(tmp_path / "b.safetensors").transform(IMAGES), encoder.transform(IMAGES))
+
+
+def torchvision_names() -> set[str]:
+    """The entries of torchvision's ResNet-18 without its classifier, written out from its structure."""
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = {"conv1.weight", *(f"bn1.{part}" for part in norm)}
+    for stage in (1, 2, 3, 4):
+        for block in (0, 1):
+            place = f"layer{stage}.{block}"
+            for number in (1, 2):
+                names |= {f"{place}.conv{number}.weight", *(f"{place}.bn{number}.{part}" for part in norm)}
+        if stage > 1:
+            shortcut = f"layer{stage}.0.downsample"
+            names |= {f"{shortcut}.0.weight", *(f"{shortcut}.1.{part}" for part in norm)}
+    return names
+
+
+@pytest.mark.parametrize(("stem", "first"), [("standard", (64, 3, 7, 7)), ("small", (64, 3, 3, 3))])
+def test_a_resnet18_has_torchvisions_names_and_shapes(stem: str, first: tuple[int, ...], tmp_path: Path) -> None:
+    export(make("resnet18", stem, IMAGES[:1]), tmp_path / "encoder.pth", "torchvision")
+    weights = torch.load(tmp_path / "encoder.pth", weights_only=True)
+    assert set(weights) == torchvision_names()
+    assert weights["conv1.weight"].shape == first
+    assert weights["layer3.0.downsample.0.weight"].shape == (256, 128, 1, 1)
+    assert weights["layer4.1.conv2.weight"].shape == (512, 512, 3, 3)
+
+
+def test_other_backbones_are_not_passed_off_as_torchvisions(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only the backbone 'resnet18' fits"):
+        export(encoder, tmp_path / "encoder.pth", "torchvision")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path) -> None:
+    @formats.register("off-by-a-bit")
+    def write(original: FrozenEncoder, path: Path):  # type: ignore[no-untyped-def]
+        path.write_text("a file")
+        return lambda images: original(images) + 0.01
+
+    with pytest.raises(CheckpointError, match="differs from the original by"):
+        export(make("convnet-w8"), tmp_path / "encoder.bin", "off-by-a-bit")
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_formats_and_missing_packages_are_named(
+    encoder: FrozenEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'onnx'"):
+        export(encoder, tmp_path / "encoder", "onx")
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ocssl\[onnx\]'"):
+        export(encoder, tmp_path / "encoder.onnx", "onnx")
+
+
+def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp_path: Path) -> None:
+    learner = Learner(backbone="convnet-w8", image_size=SIZE, batch=20, passes=2, hidden_dim=8, output_dim=8, lr=0.05)
+    learner.partial_fit(np.concatenate([IMAGES] * 4))
+    publish(learner, tmp_path / "encoder", sources={"folder:frames": 36})
+    encoder = load(tmp_path / "encoder")
+    folder = write_hub_folder(encoder, tmp_path / "hub", license="apache-2.0")
+    assert {path.name for path in folder.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    card = (folder / "README.md").read_text()
+    for part in (
+        "license: apache-2.0",
+        "| strategy | cla-e |",
+        "| protocol | clean, one pass |",
+        "| images seen | 30 |",
+        f"| cumulative backward passes (CBP) | {learner.budget.spent:,} |",
+        "| lr | 0.05 |",
+        "folder frames: 36 images",
+    ):
+        assert part in card
+    assert np.array_equal(load(folder / "model.safetensors").transform(IMAGES), encoder.transform(IMAGES))
+    assert json.loads((folder / "config.json").read_text())["image_size"] == SIZE
+    assert (
+        "Photographs of a mill."
+        in (write_hub_folder(encoder, tmp_path / "hub", data="Photographs of a mill.") / "README.md").read_text()
+    )
+    with pytest.raises(CheckpointError, match="holds something else"):
+        write_hub_folder(encoder, tmp_path)
+
+
+def test_the_command_writes_and_tells_the_difference(
+    encoder: FrozenEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export(encoder, tmp_path / "encoder.safetensors", "safetensors")
+    source, target = str(tmp_path / "encoder.safetensors"), str(tmp_path / "new" / "encoder.pt")
+    app(["export", source, "--to", "torchscript", "-o", target], standalone_mode=False)
+    assert f"wrote {target}; features differ from the original by at most" in capsys.readouterr().out
+    app(["export", source, "--to", "hub", "-o", str(tmp_path / "hub")], standalone_mode=False)
+    assert (tmp_path / "hub" / "README.md").exists()
+    with pytest.raises(ConfigError, match="only --to hub"):
+        app(["export", source, "--to", "torchscript", "--data", "x"], standalone_mode=False)
