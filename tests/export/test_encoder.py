@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,7 @@ def read_while_another_writes(folder: Path, loads: int) -> set[int]:
     try:
         while not (folder / "encoder.json").exists():
             assert writer.poll() is None
+            time.sleep(0.05)
         last, versions = 0, set()
         for _ in range(loads):
             encoder = load(folder)
