@@ -129,7 +129,7 @@ class _Figures:
         pixel = size / 32
         radius = uniform(9, 14) * pixel
         margin = 0.8 * radius  # a figure may lose a little of its rim at the border, never its body
-        turn = uniform(0, 2 * math.pi)
+        turn = uniform(-0.3, 0.3)  # radians; any turn at all would tell instances apart better than their class does
         ground = uniform(0.25, 0.4, 1, 1, 1)
         contrast = uniform(0.25, 0.45, 1, 1, 1)
         fill = ground + contrast
