@@ -20,7 +20,7 @@ TINY = {
     "image_size": 8,
     "samples_per_class": 20,
     "experiences": 3,
-    "backbone": "resnet18-w8",
+    "backbone": "convnet-w8",
     "hidden_dim": 16,
     "output_dim": 32,
     "stream_batch": 4,

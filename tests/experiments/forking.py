@@ -75,4 +75,5 @@ def main() -> None:
         print(json.dumps(reply), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

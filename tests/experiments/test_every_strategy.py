@@ -24,7 +24,7 @@ REAL = SHORT | {
     "dataset": "cifar100",
     "samples_per_class": None,
     "image_size": 32,
-    "backbone": "resnet18-w2",
+    "backbone": "convnet-w4",
     "stream_batch": 55,
     "batch": 64,
     "memory_size": 100,

@@ -103,7 +103,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_spares_what_was_saved(
     process.kill()
     process.wait()
     before = sorted((run / "checkpoints").glob("[0-9]*"))[-1]
-    code, _, err = ocssl("run", "--quiet", "--resume", run, largest_file=100_000)
+    code, _, err = ocssl("run", "--quiet", "--resume", run, largest_file=20_000)
     assert code == 2
     assert len(err.splitlines()) == 1
     assert "could not save" in err

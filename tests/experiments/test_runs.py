@@ -147,7 +147,7 @@ def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(t
 
 
 def test_networks_that_do_not_fit_are_refused(ocssl: Command, tmp_path: Path, cla_run: Path) -> None:
-    settings = SHORT | {"backbone": "resnet18-w4", "init_from": str(cla_run)}
+    settings = SHORT | {"backbone": "convnet-w4", "init_from": str(cla_run)}
     code, _, err = ocssl("run", "-q", "-o", "later", *as_options(settings))
     assert (code, len(err.splitlines())) == (2, 1)
     assert "do not fit this run's" in err
