@@ -87,7 +87,7 @@ def _trains(build: Build) -> None:
     learner = build()
     before = {key: tensor.clone() for key, tensor in learner.machine.encoder.named_parameters()}
     frozen = [p for p in learner.machine.strategy.parameters() if not p.requires_grad]
-    learner.partial_fit(small_stream(40)).boundary().partial_fit(small_stream(40, seed=1))
+    learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(20, seed=1))
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
@@ -101,13 +101,13 @@ def _trains(build: Build) -> None:
 
 
 def _repeats_with_the_seed(build: Build) -> None:
-    first, second, other = (build(seed=seed).partial_fit(small_stream(40)) for seed in (0, 0, 1))
+    first, second, other = (build(seed=seed).partial_fit(small_stream(24)) for seed in (0, 0, 1))
     _assert_same(first, second, "two runs from one seed differ")
     assert not torch.equal(_weights(first), _weights(other)), "runs from two seeds are the same"
 
 
 def _does_not_care_how_images_are_cut_into_calls(build: Build) -> None:
-    stream = small_stream(42)
+    stream = small_stream(26)
     whole, pieces = build().partial_fit(stream), build()
     for piece in stream.split(5):
         pieces.partial_fit(piece)
@@ -115,20 +115,20 @@ def _does_not_care_how_images_are_cut_into_calls(build: Build) -> None:
 
 
 def _goes_on_after_saving(build: Build) -> None:
-    stream = small_stream(62)
-    whole = build().partial_fit(stream[:25]).boundary().partial_fit(stream[25:])
-    stopped = build().partial_fit(stream[:25]).boundary().partial_fit(stream[25:43])
+    stream = small_stream(38)
+    whole = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:])
+    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:27])
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
-        resumed = Learner.load(folder).partial_fit(stream[43:])
+        resumed = Learner.load(folder).partial_fit(stream[27:])
     _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped")
 
 
 def _learns_the_same_whether_or_not_it_is_used(build: Build) -> None:
-    stream = small_stream(40)
-    watched, alone = build().partial_fit(stream[:20]), build().partial_fit(stream)
+    stream = small_stream(24)
+    watched, alone = build().partial_fit(stream[:16]), build().partial_fit(stream)
     watched.transform(stream[:7])
-    _assert_same(watched.partial_fit(stream[20:]), alone, "calling transform changes what is learned")
+    _assert_same(watched.partial_fit(stream[16:]), alone, "calling transform changes what is learned")
 
 
 def _counts_its_budget(build: Build) -> None:
@@ -142,7 +142,7 @@ def _counts_its_budget(build: Build) -> None:
         return outcome
 
     learner.executor.step = counted  # type: ignore[method-assign]
-    learner.partial_fit(small_stream(42)).flush()
+    learner.partial_fit(small_stream(26)).flush()
     views = learner.machine.strategy.views
     assert learner.budget.spent == views * sum(trained), f"spent {learner.budget.spent}, not {views * sum(trained)}"
     assert learner.budget.steps == len(trained)
@@ -151,7 +151,7 @@ def _counts_its_budget(build: Build) -> None:
 def _does_not_grow(build: Build) -> None:
     learner = build()
     sizes = [
-        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(40, seed))._tensors().values())
+        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(24, seed))._tensors().values())
         for seed in range(3)
     ]
     assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"

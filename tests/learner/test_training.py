@@ -9,6 +9,7 @@ import torch
 from grid import combinations
 
 import ocssl
+from ocssl.batch import Batch
 from ocssl.checks import small_learner, small_stream
 from ocssl.data import shapes
 
@@ -32,20 +33,25 @@ def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, me
 
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
 def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
-    images, _ = shapes.draw(200, size=16, seed=3)
-    learner = small_learner(strategy, method=method, memory=memory, image_size=16, memory_size=40, lr=0.05, passes=1)
-    history: list[float] = []
-    for _ in range(2):
-        learner.partial_fit(images, callback=lambda it: history.append(objective(it)))
-    # Leave the start out: without replay the batches, and with them the losses, are of another kind.
-    early, late = sum(history[5:25]) / 20, sum(history[-20:]) / 20
-    assert late < early, f"from {early:.3f} to {late:.3f}"
+    images, _ = shapes.draw(36, size=16, seed=3)
+    replays = ocssl.strategies.get(strategy).composition in ("stream+replay", "replay")
+    few = replays and strategy != "scale"  # whose pairs are guessed from features that must become good first
+    learner = small_learner(
+        strategy, method=method, memory=memory, image_size=16, memory_size=36, lr=0.02 if few else 0.01, batch=24,
+        stream_batch=8 if replays else 24, passes=3 if few else 8,
+    )  # fmt: skip
+    before = objective(learner, images)
+    learner.partial_fit(images.repeat(6, 1, 1, 1))
+    assert objective(learner, images) < before
 
 
-def objective(learner: ocssl.Learner) -> float:
-    """The self-supervised part of the loss: what the strategy adds may rise as its target moves."""
-    parts = learner.losses
-    return parts.get("ssl", parts.get("contrast", parts.get("stream", 0.0)))
+def objective(learner: ocssl.Learner, images: torch.Tensor) -> float:
+    """The self-supervised part of the loss on fixed views: batches along the stream differ too much to compare."""
+    machine = learner.machine
+    views = machine.augment(images, views=2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        losses = machine.strategy.losses(Batch(images, stream=len(images)), views, machine.encoder(views, joint=True))
+    return float(next(iter(losses.values())))
 
 
 def test_labels_have_no_way_in() -> None:
