@@ -124,6 +124,14 @@ def test_budget_refuses_what_buys_nothing(ocssl: Command) -> None:
     assert (code, err) == (2, "ocssl: 10 CBP do not pay for that; the least is 90000\n")
 
 
+def test_the_python_example_in_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text()
+    program = page.split("```python\n")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    assert read_result(tmp_path / "runs" / "shapes-er").strategy == "er"
+
+
 # ---------------------------------------------------------------------- trackers
 
 WANDB = """

@@ -140,10 +140,10 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
 
     >>> parse({"strategy": "er", "lr": 0.1})["passes"]
     3
-    >>> parse({"leraning_rate": 0.1, "memroy": "fifo"})
+    >>> parse({"memroy": "fifo"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    ocssl.errors.ConfigError: unknown setting 'leraning_rate'; ...
+    ocssl.errors.ConfigError: unknown setting 'memroy'; did you mean 'memory'? Known: ...
     """
     check_names(given)
     try:
