@@ -1,0 +1,78 @@
+"""A strategy of one's own, checked and compared with CLA-E and plain replay at the same budget.
+
+python examples/own_strategy.py
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from torch import Tensor
+
+from ocssl import Learner, data, strategies
+from ocssl.batch import Batch
+from ocssl.checks import check_strategy
+from ocssl.evaluation import knn_probe
+from ocssl.nn import Features
+from ocssl.strategies import ExperienceReplay
+
+
+@strategies.register("spread-replay")
+class SpreadReplay(ExperienceReplay):
+    """Replay, with a push against crowding: projected features whose spread falls below 1 are pulled apart.
+
+    Args:
+        weight: of the push.
+    """
+
+    def __init__(self, setup: strategies.Setup, *, weight: float = 0.1) -> None:
+        super().__init__(setup)
+        self.weight = weight
+
+    def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+        """The hinge of VICReg's variance term, over all rows of a view."""
+        std = (features.projected.var(dim=1) + 1e-4).sqrt()
+        return {"spread": self.weight * torch.relu(1 - std).mean()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--experiences", type=int, default=6)
+    parser.add_argument("--backbone", default="convnet")
+    options = parser.parse_args()
+
+    check_strategy("spread-replay")  # seeding, saving, budget, bounded memory: one line
+
+    source, test = data.load("shapes"), data.load("shapes", split="test")
+    assert source.labels is not None
+    assert test.labels is not None
+    stream = data.streams.class_incremental(
+        source.labels, experiences=options.experiences, indices=torch.arange(options.images)
+    )
+    for name in ("er", "cla-e", "spread-replay"):
+        learner = Learner(
+            strategy=name,
+            backbone=options.backbone,
+            batch=42,
+            passes=1,
+            hidden_dim=128,
+            output_dim=256,
+            memory_size=500,
+        )
+        for minibatch in stream:
+            learner.partial_fit(source.images(minibatch))
+        seen = range(options.images)
+        accuracy = knn_probe(
+            learner.transform(source.images(seen)),
+            source.labels[: options.images],
+            learner.transform(test.images(range(len(test)))),
+            test.labels,
+            k=20,
+        )
+        print(f"{name:14s} CBP {learner.budget.spent:,}   k-NN {accuracy.percent:.1f} %")
+
+
+if __name__ == "__main__":
+    main()
