@@ -1,0 +1,94 @@
+"""Pages of the documentation that are made from the code: the commands, and the reference of the Python API.
+
+The page ``start.md`` becomes the site's first page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+API = {
+    "learner": ("Learner", ["ocssl.learner.Learner", "ocssl.budget", "ocssl.errors"]),
+    "strategies": (
+        "Strategies, methods, memories",
+        ["ocssl.strategies.base", "ocssl.methods.base", "ocssl.memory.base", "ocssl.checks", "ocssl.registry"],
+    ),
+    "data": (
+        "Data and streams",
+        ["ocssl.data.loading", "ocssl.data.source", "ocssl.data.streams", "ocssl.data.stream"],
+    ),
+    "evaluation": (
+        "Evaluation",
+        [
+            "ocssl.evaluation.features",
+            "ocssl.evaluation.probes",
+            "ocssl.evaluation.knn",
+            "ocssl.evaluation.metrics",
+            "ocssl.evaluation.diagnostics",
+        ],
+    ),
+    "live": (
+        "Live learning and export",
+        [
+            "ocssl.live.learning",
+            "ocssl.live.arrivals",
+            "ocssl.export.encoder",
+            "ocssl.export.formats",
+            "ocssl.export.hub",
+            "ocssl.export.features",
+            "ocssl.sklearn",
+        ],
+    ),
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that nobody writes by hand."""
+    pages = {f"api/{name}.md": _api(title, modules) for name, (title, modules) in API.items()}
+    start = Path(config.docs_dir, "start.md").read_text(encoding="utf-8")
+    for path, text in {**pages, "commands.md": _commands(), "index.md": start}.items():
+        files.append(File.generated(config, path, content=text))
+    files.remove(files.src_uris["start.md"])
+    return files
+
+
+def _api(title: str, modules: list[str]) -> str:
+    return f"# {title}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n"
+
+
+def _commands() -> str:
+    from typer.main import get_command
+
+    from ocssl.cli import app
+
+    return "# Commands\n\n" + "".join(_command(get_command(app), "ocssl", depth=2))
+
+
+def _command(command: Any, name: str, depth: int) -> list[str]:
+    """A command, its arguments and options as tables, then the commands below it."""
+    if subcommands := getattr(command, "commands", None):
+        parts = [f"{'#' * depth} {name}\n\n{command.help}\n\n"] if depth > 2 else []
+        for child, below in subcommands.items():
+            parts += _command(below, f"{name} {child}", depth + bool(depth > 2))
+        return parts
+    text = [f"{'#' * depth} {name}\n\n"]
+    for paragraph in (command.help or "").split("\n\n"):
+        example = paragraph.removeprefix("Example: ")
+        text.append(f"{paragraph}\n\n" if example == paragraph else f"```\n{example}\n```\n\n")
+    rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
+    return [*text, "| | | |\n|---|---|---|\n", *rows, "\n"]
+
+
+def _row(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        shown = f"`{(parameter.metavar or parameter.name).upper()}`"
+    else:
+        shown = ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
+    default = parameter.default
+    plain = default is None or callable(default) or default is False or str(default) in ("", "[]", "()")
+    told = "required" if parameter.required else "" if plain else f"`{getattr(default, 'value', default)}`"
+    return f"| {shown} | {(parameter.help or '').replace('|', '/')} | {told} |\n"
