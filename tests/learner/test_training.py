@@ -11,7 +11,6 @@ from grid import combinations
 import ocssl
 from ocssl.batch import Batch
 from ocssl.checks import small_learner, small_stream
-from ocssl.data import shapes
 
 
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
@@ -33,16 +32,22 @@ def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, me
 
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
 def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
-    images, _ = shapes.draw(36, size=16, seed=3)
     replays = ocssl.strategies.get(strategy).composition in ("stream+replay", "replay")
-    few = replays and strategy != "scale"  # whose pairs are guessed from features that must become good first
     learner = small_learner(
-        strategy, method=method, memory=memory, image_size=16, memory_size=36, lr=0.02 if few else 0.01, batch=24,
-        stream_batch=8 if replays else 24, passes=3 if few else 8,
+        strategy, method=method, memory=memory, memory_size=36, batch=24,
+        stream_batch=8 if replays else 24, passes=2 if replays else 6,
     )  # fmt: skip
+    images = colours(36)
     before = objective(learner, images)
-    learner.partial_fit(images.repeat(6, 1, 1, 1))
-    assert objective(learner, images) < before
+    learner.partial_fit(images.repeat(4, 1, 1, 1))
+    assert objective(learner, images) < before - 0.1
+
+
+def colours(n: int) -> torch.Tensor:
+    """Images that differ in colour: something that a tiny network learns to tell in a few dozen steps."""
+    generator = torch.Generator().manual_seed(3)
+    tone, grain = (torch.rand(n, 3, side, side, generator=generator) for side in (1, 8))
+    return (200 * tone + 55 * grain).to(torch.uint8)
 
 
 def objective(learner: ocssl.Learner, images: torch.Tensor) -> float:
