@@ -63,12 +63,7 @@ def test_a_run_on_shapes_ends_with_a_complete_result(ocssl: Command, tmp_path: P
     assert 0 < result.cbp_spent <= result.cbp_planned
 
 
-QUICK = ("cla-e", "minred")  # the others on real images take a minute together
-
-
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in strategies.names()]
-)
+@pytest.mark.parametrize("strategy", strategies.names())
 def test_a_run_on_real_images_ends_with_a_complete_result(
     ocssl: Command, tmp_path: Path, cifar100: Path, strategy: str
 ) -> None:
