@@ -155,10 +155,14 @@ class Graphs:
 def make_executor(name: str, machine: Machine) -> Executor:
     """The executor of that name; ``auto`` captures graphs on a GPU and is eager elsewhere."""
     choice("execution", name, EXECUTIONS)
+    host_work = machine.memory is not None and machine.memory.host_work
     if name == "auto":
-        name = "graph" if machine.device.type == "cuda" else "eager"
+        name = "graph" if machine.device.type == "cuda" and not host_work else "eager"
     if name == "eager":
         return Eager(machine)
+    if host_work:
+        kind = type(machine.memory).__name__
+        raise ConfigError(f"execution '{name}' cannot capture memory {kind}, which works on the host; use 'eager'")
     if machine.device.type != "cuda":
         raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{machine.device}'")
     return Graphs(machine, compile=name == "compiled")

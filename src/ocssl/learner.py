@@ -411,7 +411,7 @@ class Learner:
         return optimizer
 
     def _make_memory(self, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
-        name = settings.memory_name(self.strategy, self.memory)
+        name = settings.memory_name(self.strategy, self.memory, self.variant)
         if name is None:
             settings.no_options("memory_options", self.strategy, self.memory_options)
             return None

@@ -50,21 +50,29 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._entries: dict[str, T] = {}
+        self._unlisted: set[str] = set()
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: make the decorated thing available under ``name``; a name is taken once."""
+    def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
+        """Decorator: make the decorated thing available under ``name``; a name is taken once.
+
+        Args:
+            listed: whether :meth:`names` shows it; what exists for a special purpose only need not be.
+        """
 
         def add(entry: T) -> T:
             if name in self._entries:
                 raise ConfigError(f"{self.kind} '{name}' is already registered, as {self._entries[name]!r}")
             self._entries[name] = entry
+            if not listed:
+                self._unlisted.add(name)
             return entry
 
         return add
 
     def names(self) -> list[str]:
-        """Every registered name, plugins included, in the order of registration."""
-        return [*self._entries, *(name for name in self._plugins() if name not in self._entries)]
+        """Every listed name, plugins included, in the order of registration."""
+        listed = [name for name in self._entries if name not in self._unlisted]
+        return [*listed, *(name for name in self._plugins() if name not in self._entries)]
 
     def get(self, name: str) -> T:
         """The entry called ``name``; :class:`ConfigError` with the nearest known name otherwise."""

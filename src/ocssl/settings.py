@@ -61,13 +61,14 @@ def method_name(strategy: str, method: str | None) -> str | None:
     return name
 
 
-def memory_name(strategy: str, name: str | None) -> str | None:
+def memory_name(strategy: str, name: str | None, variant: str = "clean") -> str | None:
     """The memory a strategy runs with: its own choice unless told otherwise, none where it keeps nothing.
 
     >>> memory_name("cla-e", None), memory_name("finetune", None)
     ('fifo', None)
     """
-    default = strategies.get(strategy).default_memory
+    kind = strategies.get(strategy)
+    default = kind.variant_memories.get(variant, kind.default_memory)
     if default is None and name is not None:
         raise ConfigError(f"strategy '{strategy}' keeps no memory; leave memory unset, not '{name}'")
     if name is not None:

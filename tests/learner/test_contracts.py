@@ -31,7 +31,7 @@ def test_every_method_keeps_the_contract(name: str) -> None:
     check_method(name)
 
 
-@pytest.mark.parametrize("name", ocssl.memory.names())
+@pytest.mark.parametrize("name", [*ocssl.memory.names(), "part-and-select"])
 def test_every_memory_keeps_the_contract(name: str) -> None:
     check_memory(name)
 

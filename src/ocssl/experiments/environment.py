@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
@@ -46,7 +47,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def code() -> str:
-    """Which code ran: the commit where it ran from a checkout, else the package's version."""
+    """Which code ran: the commit where it ran from a checkout, else the package's version and a digest of its files."""
     package = Path(ocssl.__file__).parent
     try:
         git = ["git", "-C", str(package)]
@@ -58,7 +59,15 @@ def code() -> str:
         )
         return f"git {said.stdout.strip()}"
     except (OSError, subprocess.CalledProcessError):
-        return f"ocssl {ocssl.__version__}"
+        return f"ocssl {ocssl.__version__}, files {_digest(package)}"
+
+
+def _digest(package: Path) -> str:
+    """The same for the same Python files, wherever they lie."""
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _cpu_name() -> str:

@@ -10,5 +10,6 @@ from ocssl.memory.base import Column, Memory, get, names, register
 from ocssl.memory.fifo import Fifo
 from ocssl.memory.reservoir import Reservoir
 from ocssl.memory.minred import MinRed
+from ocssl.memory.part_and_select import PartAndSelect
 
-__all__ = ["Column", "Fifo", "Memory", "MinRed", "Reservoir", "get", "names", "register"]
+__all__ = ["Column", "Fifo", "Memory", "MinRed", "PartAndSelect", "Reservoir", "get", "names", "register"]

@@ -57,6 +57,9 @@ class Memory:
     needs_features: ClassVar[bool] = False
     """Whether the policy reads the ``"features"`` column."""
 
+    host_work: ClassVar[bool] = False
+    """Whether the policy asks the device for values, which a captured step cannot do."""
+
     def __init__(
         self,
         capacity: int,

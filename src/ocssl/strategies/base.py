@@ -71,6 +71,9 @@ class Strategy(nn.Module):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Options that the learner's ``variant`` sets: ``"authors"`` and ``"origin"``."""
 
+    variant_memories: ClassVar[Mapping[str, str]] = {}
+    """Memories that a variant prefers to the default one."""
+
     memory_variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The same for the options of the default memory."""
 

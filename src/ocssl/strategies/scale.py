@@ -55,7 +55,8 @@ class Scale(Strategy):
     composition = "stream+replay"
     default_memory = "reservoir"
     brings_objective = True
-    variants = {"authors": {"anchors": "replay", "past": "pass"}}
+    variants = {"authors": {"anchors": "replay", "past": "pass"}, "origin": {}}
+    variant_memories = {"origin": "part-and-select"}
 
     def __init__(self, setup: Setup, *, anchors: str = "stream", past: str = "minibatch", share: float = 0.15) -> None:
         super().__init__(setup)

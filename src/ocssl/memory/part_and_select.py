@@ -1,0 +1,77 @@
+"""Part and select: keep a set of samples that is spread out in feature space, as SCALE's own paper does."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ocssl.memory.base import Memory, register
+
+
+def part_and_select(points: np.ndarray, count: int) -> np.ndarray:
+    """Indices of ``count`` representative points, ascending.
+
+    The set is parted until there are ``count`` parts: the part that reaches farthest along any one axis is cut at the
+    middle of that reach. Each part is then represented by its member nearest to the middle of its bounding box; of
+    equals, the first. Points that coincide cannot be parted; further members then make up the number.
+
+    Args:
+        points: ``(n, d)``, n ≥ count.
+
+    >>> part_and_select(np.array([[0.0], [0.1], [5.0], [9.0]]), 3).tolist()
+    [0, 2, 3]
+    """
+    tickets = iter(range(2 * len(points)))  # among parts that reach equally far, the oldest is cut first
+
+    def entry(members: np.ndarray) -> tuple[float, int, int, np.ndarray]:
+        reach = points[members].max(0) - points[members].min(0)
+        axis = int(reach.argmax())
+        return -float(reach[axis]), next(tickets), axis, members
+
+    parts = [entry(np.arange(len(points)))]
+    while len(parts) < count and parts[0][0] < 0:
+        _, _, axis, members = heapq.heappop(parts)
+        along = points[members, axis]
+        low = along <= (along.min() + along.max()) / 2
+        heapq.heappush(parts, entry(members[low]))
+        heapq.heappush(parts, entry(members[~low]))
+
+    chosen = [_middle(points, members) for *_, members in parts]
+    missing = np.setdiff1d(np.arange(len(points)), chosen)[: count - len(chosen)]
+    return np.sort(np.concatenate([chosen, missing]).astype(np.int64))
+
+
+def _middle(points: np.ndarray, members: np.ndarray) -> int:
+    own = points[members]
+    centre = (own.min(0) + own.max(0)) / 2
+    return int(members[((own - centre) ** 2).sum(1).argmin()])
+
+
+@register("part-and-select", listed=False)
+class PartAndSelect(Memory):
+    """Keeps the samples that part and select picks from the memory and the newcomers, by their stored features.
+
+    The picking is a loop on the host over as many cuts as there are slots, so a learner with this memory is not
+    captured as a graph. It exists to compare with SCALE's origin; the paper leaves it out for its cost, and so do we by
+    default.
+    """
+
+    needs_features = True
+    host_work = True
+
+    def place(self, n: int, generator: torch.Generator) -> Tensor:
+        """Fill the slots, then re-select from all."""
+        porch = self.capacity + self.slots[:n]
+        held = int(self.arrived)
+        if held + n <= self.capacity:
+            return held + self.slots[:n]
+        present = torch.cat([self.slots[: min(held, self.capacity)], porch])
+        points = self.columns["features"][present].double().cpu().numpy()
+        kept = torch.zeros(self.capacity + self.porch, dtype=torch.bool)
+        kept[present.cpu()[torch.from_numpy(part_and_select(points, self.capacity))]] = True
+        free = torch.nonzero(~kept[: self.capacity]).flatten().tolist()
+        slots = [free.pop(0) if kept[self.capacity + i] else self.capacity + i for i in range(n)]
+        return torch.tensor(slots, device=self.device)
