@@ -196,6 +196,17 @@ def test_tar_shards_go_on_at_their_position_and_may_grow_at_the_end(tmp_path: Pa
         quiet_learn(source, state)
 
 
+def test_a_source_that_breaks_midway_costs_nothing_of_what_was_learned(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    write_tar(tmp_path / "shards" / "0.tar", range(8))
+    (tmp_path / "shards" / "1.tar").write_bytes(b"not a tar file" * 1000)
+    with pytest.raises(DataError, match=r"1\.tar is not a readable tar file"):
+        quiet_learn(f"tar:{tmp_path / 'shards'}", tmp_path / "state")
+    restored = StateFolder(tmp_path / "state").restore()
+    assert restored is not None
+    assert_alike(restored[0], by_hand(list(range(8))))
+
+
 def test_parquet_is_learned_from_in_order(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": [png(number) for number in range(9)]}), tmp_path / "images.parquet")
     assert_alike(quiet_learn(tmp_path / "images.parquet", tmp_path / "state"), by_hand(list(range(9))))

@@ -56,11 +56,18 @@ class Sequence(Arrivals):
         self.key = key
         self._items: Iterator[Item] = origin.items(start)
         self._ledger = ledger
+        self._broken: DataError | None = None
 
     def take(self, count: int) -> list[Item]:
-        """The next pictures; fewer than asked for only at the end."""
-        items = list(islice(self._items, count))
-        self.over = len(items) < count
+        """The next pictures; fewer than asked for only at the end, or before a place that cannot be read."""
+        if self._broken is not None:
+            raise self._broken
+        items: list[Item] = []
+        try:
+            items.extend(islice(self._items, count))
+            self.over = len(items) < count
+        except DataError as error:  # what was read before it is good
+            self._broken = error
         return items
 
     def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:

@@ -118,15 +118,11 @@ class _Session:
         """Until no image will ever come again, or until asked to stop."""
         with self._decoders:
             self.folder.save(self.learner, self.place, self.ledger)  # what was chosen holds from the first image on
-            while not stop.pending:
-                if items:
-                    self._learn(items)
-                elif self.arrivals.over:
-                    break
-                else:
-                    time.sleep(IDLE)
-                self._now_and_then()
-                items = self.arrivals.take(self.learner.stream_batch)
+            try:
+                self._loop(items, stop)
+            except DataError:  # the source broke, the learner did not
+                self._try_to_save()
+                raise
             if not stop.pending:
                 self.learner.flush()
             self._report()
@@ -136,6 +132,17 @@ class _Session:
                 f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
                 stop.number,
             )
+
+    def _loop(self, items: list[Item], stop: StopRequest) -> None:
+        while not stop.pending:
+            if items:
+                self._learn(items)
+            elif self.arrivals.over:
+                return
+            else:
+                time.sleep(IDLE)
+            self._now_and_then()
+            items = self.arrivals.take(self.learner.stream_batch)
 
     def _learn(self, items: list[Item]) -> None:
         images = []
