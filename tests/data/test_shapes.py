@@ -47,7 +47,7 @@ def test_the_seed_decides_every_pixel():
 
 def test_the_images_of_a_seed_are_the_same_on_every_machine():
     digest = hashlib.sha256(draw(700, seed=0)[0].numpy().tobytes()).hexdigest()
-    assert digest.startswith("850f5803d4df1ecd")
+    assert digest.startswith("b531c22d7c230491")
 
 
 def test_colours_stay_near_grey():

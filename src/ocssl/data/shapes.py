@@ -127,11 +127,11 @@ class _Figures:
             return low + (high - low) * rng.random((count, *(shape or (1, 1))))
 
         pixel = size / 32
-        radius = uniform(9, 14) * pixel
+        radius = uniform(10.5, 14.5) * pixel
         margin = 0.8 * radius  # a figure may lose a little of its rim at the border, never its body
         turn = uniform(-0.3, 0.3)  # radians; any turn at all would tell instances apart better than their class does
-        ground = uniform(0.25, 0.4, 1, 1, 1)
-        contrast = uniform(0.25, 0.45, 1, 1, 1)
+        ground = uniform(0.27, 0.37, 1, 1, 1)
+        contrast = uniform(0.3, 0.45, 1, 1, 1)
         fill = ground + contrast
         fields = {
             "centre_x": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
