@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
+from ocssl.data.decode import decode
 from ocssl.export import load
 from ocssl.export.features import embed
 from ocssl.live import learn
@@ -36,10 +37,10 @@ def main() -> None:
     paths = table["path"].to_pylist()
     features = np.stack(table["features"].to_numpy())
     with Image.open(options.query or paths[0]) as image:
-        query = encoder.transform([image])[0]
+        query = encoder.transform(decode(image, encoder.image_size)[None].transpose(0, 2, 3, 1))[0]
 
-    features -= features.mean(axis=0)
-    query -= np.stack(table["features"].to_numpy()).mean(axis=0)
+    centre = features.mean(axis=0)
+    features, query = features - centre, query - centre
     cosine = features @ query / (np.linalg.norm(features, axis=1) * np.linalg.norm(query) + 1e-12)
     for place in np.argsort(-cosine)[: options.count]:
         print(f"{cosine[place]:.3f}  {paths[place]}")
