@@ -50,7 +50,8 @@ def die_at_sync(number: int) -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # this and the next as in the tests' own process: the two are compared bit by bit
+    torch.backends.mkldnn.set_flags(False)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # draws in what torch imports late
     for line in sys.stdin:
         request = json.loads(line)
