@@ -16,9 +16,11 @@ from frames import TINY, frame, write_frame, write_frames
 from PIL import Image
 
 from ocssl import Learner
+from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import Intervals, learn
+from ocssl.live.arrivals import Arrivals
 from ocssl.live.ledger import Ledger
 from ocssl.live.state import StateFolder
 
@@ -240,6 +242,29 @@ def test_a_file_that_is_no_video_and_a_camera_without_number_are_refused(tmp_pat
         quiet_learn(tmp_path / "drive.mp4", tmp_path / "state")
     with pytest.raises(ConfigError, match="camera:0 for the first one"):
         quiet_learn("camera:front", tmp_path / "state")
+
+
+class Frames(Arrivals):
+    """A source of one's own: so many frames by number."""
+
+    key = "frames"
+
+    def __init__(self, count: int) -> None:
+        self.numbers = list(range(count))
+
+    def take(self, count: int) -> list[Item]:
+        taken, self.numbers = self.numbers[:count], self.numbers[count:]
+        self.over = not self.numbers
+        return [Item(str(number), frame(number)) for number in taken]
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        assert problem is None
+
+
+def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    for count in (6, 11):
+        learner = learn(Frames(count), tmp_path / "state", tell=lambda line: None, **TINY)
+    assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
 
 
 def test_only_folders_can_be_followed(tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ class Arrivals(ABC):
     def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Called for every image that was used or, with a problem, refused."""
 
+    def skip(self, count: int) -> None:
+        """Pass over the images that were handed out in earlier sessions; here they are taken and thrown away."""
+        while count > 0 and (items := self.take(count)):
+            count -= len(items)
+
 
 class Sequence(Arrivals):
     """Pictures in a fixed order, such as tar or parquet shards or a video: a position is all there is to remember.

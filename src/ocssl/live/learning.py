@@ -73,9 +73,11 @@ def learn(
         restored = folder.restore(**{name: settings[name] for name in MOVABLE if name in settings})
         place = restored[1] if restored else Place()
         with folder.ledger(place) as ledger:
-            arrivals = source
-            if isinstance(arrivals, str):
-                arrivals = open_arrivals(arrivals, ledger, place.positions, place.identities, follow=follow)
+            if isinstance(source, Arrivals):
+                arrivals = source
+                arrivals.skip(place.positions.get(arrivals.key, 0))
+            else:
+                arrivals = open_arrivals(source, ledger, place.positions, place.identities, follow=follow)
             first: list[Item] = []
             if restored:
                 learner = restored[0]
