@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 SEEDS  ?= 0
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-slow test-gpu lint types clean
+.PHONY: help demo test test-slow test-gpu lint types docs clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -28,7 +28,7 @@ test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(BIN)/python -m pytest
 
 test-slow: $(VENV)/.installed-dev ## the tests that take minutes
-	@$(BIN)/python -m pytest -m 'slow and not gpu'
+	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
 	@$(PYTHON) -m pytest -m gpu
@@ -39,6 +39,9 @@ lint: $(VENV)/.installed-dev   ## ruff: style and formatting
 
 types: $(VENV)/.installed-dev  ## mypy, strict, on src/
 	@$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:           ## remove the environment and everything generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo

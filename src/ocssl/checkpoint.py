@@ -93,7 +93,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         return envelope["facts"], load_file(data)
     except FileNotFoundError as error:
         raise CheckpointError(f"'{folder}' is not a saved {kind}: {Path(error.filename).name} is missing") from error
-    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
     except OSError as error:
         if isinstance(error, CheckpointError):
