@@ -114,9 +114,9 @@ def _table(report: DemoReport) -> Table:
     if len(report.results) > 1:
         title += f" (mean of {len(report.results)} seeds)"
     table = Table(box=SIMPLE_HEAD, title=title, title_style="", title_justify="left", min_width=60, header_style="dim")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for point in report.points:
-        table.add_column(f"{point:,}", justify="right")
+        table.add_column(str(point), justify="right")
     table.add_column("avg", justify="right")
     table.add_column("s", justify="right", style="dim")
     for name, accuracy in report.mean_references().items():
