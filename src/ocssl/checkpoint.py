@@ -92,7 +92,8 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
             raise CheckpointError(f"'{data}' is damaged: its checksum differs from the one saved with it")
         return envelope["facts"], load_file(data)
     except FileNotFoundError as error:
-        raise CheckpointError(f"'{folder}' is not a saved {kind}: {Path(error.filename).name} is missing") from error
+        missing = Path(error.filename).name if error.filename else "its file of tensors"  # safetensors names none
+        raise CheckpointError(f"'{folder}' is not a saved {kind}: {missing} is missing") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
     except OSError as error:

@@ -398,3 +398,14 @@ def test_a_learner_refuses_facts_that_do_not_fit_it(tmp_path):
         with pytest.raises(CheckpointError, match=name) as caught:
             ocssl.Learner.load(tmp_path / name)
         assert "\n" not in str(caught.value)
+
+
+def test_tensors_that_vanish_while_they_are_read_are_a_checkpoint_error(tmp_path, monkeypatch) -> None:
+    checkpoint.write(tmp_path / "state", "learner", {}, {"w": torch.ones(2)})
+
+    def gone(path):
+        raise FileNotFoundError("No such file or directory")  # as safetensors raises it, without a file name
+
+    monkeypatch.setattr(checkpoint, "load_file", gone)
+    with pytest.raises(CheckpointError, match="its file of tensors is missing"):
+        checkpoint.read(tmp_path / "state", "learner")
