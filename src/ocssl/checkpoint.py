@@ -49,7 +49,7 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(_apart(tensors), data)
-        _sync(data)
+        sync(data)
         envelope = {
             "format": f"ocssl-{kind}",
             "version": VERSION,
@@ -57,9 +57,9 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
             "facts": dict(facts),
         }
         draft.write_text(json.dumps(envelope, indent=1))
-        _sync(draft)
+        sync(draft)
         draft.replace(index)
-        _sync(folder)
+        sync(folder)
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         for leftover in (data, draft):
             with contextlib.suppress(OSError):
@@ -123,7 +123,8 @@ def _only_leftovers(folder: Path) -> bool:
     return folder.is_dir() and {*folder.iterdir()} <= {*_leftovers(folder)}
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file or folder is safely on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -24,6 +24,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ocssl.checkpoint import sync
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments import config as configuration
 from ocssl.experiments.config import RunConfig
@@ -170,15 +171,6 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is safely on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
