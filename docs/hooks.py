@@ -40,7 +40,6 @@ API = {
             "ocssl.export.formats",
             "ocssl.export.hub",
             "ocssl.export.features",
-            "ocssl.sklearn",
         ],
     ),
 }

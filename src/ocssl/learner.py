@@ -21,6 +21,7 @@ from ocssl.images import Images, as_uint8
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last
+from ocssl.registry import unknown
 from ocssl.step import ALARM_BITS, Machine
 from ocssl.strategies import Setup, Strategy
 
@@ -131,15 +132,19 @@ class Learner:
         self.execution = execution
         self.seed = seed
         self.device = device
+        self._begin()
+
+    def _begin(self) -> None:
         self._check_numbers()
         self.machine = self._build()
-        self.executor: Executor = make_executor(execution, self.machine)
+        self.executor: Executor = make_executor(self.execution, self.machine)
         self.budget = Budget(views=self.machine.strategy.views)
         self.seen = 0
         """Images trained on so far; those still pending are not counted."""
         self.outcome: Outcome | None = None
         """What the last step left: its samples, views, features and losses."""
-        self._pending = torch.empty(0, 3, image_size, image_size, dtype=torch.uint8, device=self.machine.device)
+        side = self.image_size
+        self._pending = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.machine.device)
 
     # ------------------------------------------------------------------ learning
 
@@ -252,11 +257,49 @@ class Learner:
         """Each part of the last step's loss by name, ``"total"`` included; empty before the first step."""
         return {} if self.outcome is None else {name: float(loss) for name, loss in self.outcome.losses.items()}
 
-    # ------------------------------------------------------------------ saving
+    # ------------------------------------------------------------------ among scikit-learn's tools
+
+    def fit(self, images: Images, y: object = None) -> Learner:
+        """Begin anew and learn from the images in one pass, a last incomplete minibatch included.
+
+        This is what pipelines call. Whatever was learned before is gone; :meth:`partial_fit` goes on with it.
+
+        Args:
+            images: as for :meth:`partial_fit`.
+            y: ignored; pipelines pass labels along, and this learner has no use for them.
+        """
+        if self._begun:
+            if isinstance(self.backbone, nn.Module):
+                raise ConfigError(
+                    "fit cannot begin anew with a backbone of your own, which has learned; make a Learner"
+                )
+            self._begin()
+        return self.partial_fit(images).flush()
+
+    def fit_transform(self, images: Images, y: object = None) -> np.ndarray:
+        """:meth:`fit`, then the features of the same images, ``(n, d)`` float32."""
+        return self.fit(images).transform(images)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments as they were given."""
         return {name: getattr(self, name) for name in inspect.signature(Learner.__init__).parameters if name != "self"}
+
+    def set_params(self, **parameters: Any) -> Learner:
+        """Change arguments of the constructor before anything was learned."""
+        if self._begun:
+            raise ConfigError("this learner has learned already; make another with the new settings")
+        known = self.get_params()
+        for name in parameters:
+            if name not in known:
+                raise unknown("setting of a learner", name, known)
+        vars(self).update(vars(Learner(**{**known, **parameters})))
+        return self
+
+    @property
+    def _begun(self) -> bool:
+        return self.seen + self.pending > 0
+
+    # ------------------------------------------------------------------ saving
 
     def save(self, path: str | Path) -> None:
         """Write the whole state into a folder, atomically; an earlier state there survives any failure."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted
 
 from ocssl import Learner
 from ocssl.data.shapes import draw
 from ocssl.errors import ConfigError
-from ocssl.sklearn import StreamTransformer
 
 SETTINGS = {
     "backbone": "convnet-w8",
@@ -36,35 +34,45 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def pipeline(**settings: object) -> Pipeline:
-    transformer = StreamTransformer(**{**SETTINGS, **settings})
-    return Pipeline([("features", transformer), ("classify", LogisticRegression(max_iter=500))])
+    return Pipeline([("features", Learner(**SETTINGS | settings)), ("classify", LogisticRegression(max_iter=500))])
 
 
-def test_fitting_is_what_a_learner_does_in_one_pass(data: tuple[np.ndarray, np.ndarray]) -> None:
+def test_fitting_is_one_pass_and_begins_anew_each_time(data: tuple[np.ndarray, np.ndarray]) -> None:
     images = data[0][:33]
-    learner = Learner(**SETTINGS).partial_fit(images).flush()
-    assert np.array_equal(StreamTransformer(**SETTINGS).fit(images).transform(images), learner.transform(images))
+    expected = Learner(**SETTINGS).partial_fit(images[:7]).partial_fit(images[7:]).flush().transform(images)
+    learner = Learner(**SETTINGS)
+    for _ in range(2):
+        assert np.array_equal(learner.fit(images, data[1][:33]).transform(images), expected)
+        assert (learner.seen, learner.pending) == (33, 0)
+    assert np.array_equal(learner.fit_transform(images), expected)
 
 
-def test_fitting_again_begins_anew_and_partial_fits_add_up(data: tuple[np.ndarray, np.ndarray]) -> None:
-    images = data[0][:40]
-    once = StreamTransformer(**SETTINGS).fit(images)
-    expected = once.transform(images)
-    assert np.array_equal(once.fit(images).transform(images), expected)
-    parts = StreamTransformer(**SETTINGS).partial_fit(images[:7]).partial_fit(images[7:])
-    assert np.array_equal(parts.transform(images), expected)
+def test_a_backbone_of_ones_own_cannot_begin_anew(data: tuple[np.ndarray, np.ndarray]) -> None:
+    backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 8))
+    learner = Learner(**SETTINGS | {"backbone": backbone}).fit(data[0][:20])
+    before = learner.transform(data[0][:5])
+    with pytest.raises(ConfigError, match="backbone of your own"):
+        learner.fit(data[0][:20])
+    assert np.array_equal(learner.transform(data[0][:5]), before)
 
 
 def test_clones_have_the_settings_and_nothing_learned(data: tuple[np.ndarray, np.ndarray]) -> None:
     fitted = pipeline(lr=0.05).fit(*data)
     copy = clone(fitted)
-    assert copy.get_params()["features__lr"] == 0.05
-    assert not hasattr(copy.named_steps["features"], "learner_")
-    with pytest.raises(ConfigError, match="learned nothing yet"):
-        copy.named_steps["features"].transform(data[0])
-    with pytest.raises(NotFittedError):
-        check_is_fitted(copy.named_steps["features"])
+    learner = copy.named_steps["features"]
+    assert (learner.lr, learner.seen, learner.budget.spent) == (0.05, 0, 0)
+    assert np.array_equal(learner.transform(data[0]), Learner(**SETTINGS).transform(data[0]))
     assert np.array_equal(copy.fit(*data).predict(data[0]), fitted.predict(data[0]))
+
+
+def test_settings_change_before_learning_only(data: tuple[np.ndarray, np.ndarray]) -> None:
+    images = data[0][:20]
+    learner = Learner(**SETTINGS).set_params(lr=0.01, seed=3)
+    expected = Learner(**SETTINGS | {"lr": 0.01, "seed": 3}).fit_transform(images)
+    assert np.array_equal(learner.fit_transform(images), expected)
+    with pytest.raises(ConfigError, match="has learned already"):
+        learner.set_params(lr=0.1)
+    assert learner.lr == 0.01
 
 
 def test_cross_validation_scores_better_than_chance(data: tuple[np.ndarray, np.ndarray]) -> None:
@@ -81,6 +89,11 @@ def test_a_grid_over_the_learners_settings_can_be_searched(data: tuple[np.ndarra
 
 def test_unknown_settings_are_refused_with_the_nearest_known() -> None:
     with pytest.raises(ConfigError, match="did you mean 'passes'"):
-        StreamTransformer(pases=2)
-    with pytest.raises(ValueError, match="pases"):
-        StreamTransformer().set_params(pases=2)
+        Learner(**SETTINGS).set_params(pases=2)
+
+
+def test_a_refused_setting_changes_nothing() -> None:
+    learner = Learner(**SETTINGS)
+    with pytest.raises(ConfigError, match="tau"):
+        learner.set_params(lr=0.5, tau=7)
+    assert (learner.lr, learner.tau) == (0.1, 0.999)
