@@ -1,0 +1,167 @@
+"""Results as a folder of small files: read whole, and never trusted further than they can be checked.
+
+A file that cannot be read as a result, one that does not say its protocol, and two that contradict each other are
+problems, told with the paths concerned; they never enter a number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ocssl.errors import ConfigError, DataError
+from ocssl.experiments.config import RunConfig, parse
+from ocssl.experiments.folder import write_atomically, writing
+from ocssl.experiments.result import Result, read_result
+from ocssl.paper.identity import key
+from ocssl.paper.tuned import FOLDER, Tuned, TunedValues, read_tuned
+
+Experiment = tuple[str, str]
+"""What was trained, without its seed, and what it was measured on."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A result and its file."""
+
+    path: Path
+    result: Result
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The run's settings; what a result of an older version does not name is at its default."""
+        return parse(self.result.config)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What it is a run of."""
+        return key(self.config), self.result.dataset
+
+    @property
+    def numbers(self) -> tuple[object, ...]:
+        """What two results of the same run have in common."""
+        return self.result.final, self.result.avg, tuple(self.result.curve)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something about some files that a person has to look at."""
+
+    paths: tuple[Path, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Store:
+    """Everything that was found in a folder.
+
+    Attributes:
+        results: every file that is a whole result, in the order of their paths.
+        problems: what is wrong with other files, and which results contradict each other.
+        tuned: learning rates and ω tuned by us, by table, data set and protocol.
+    """
+
+    results: tuple[Stored, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    tuned: Mapping[Tuned, TunedValues] = field(default_factory=dict)
+    disputes: Mapping[tuple[Experiment, int], Problem] = field(default_factory=dict)
+
+    @cached_property
+    def _runs(self) -> dict[Experiment, dict[int, Stored]]:
+        found: dict[Experiment, dict[int, Stored]] = {}
+        for stored in self.results:
+            found.setdefault(stored.experiment, {}).setdefault(stored.result.seed, stored)
+        return found
+
+    def runs(self, config: RunConfig, dataset: str) -> dict[int, Stored]:
+        """Results of an experiment by seed, contradictory ones left out.
+
+        Args:
+            config: of the run; its seed does not matter.
+            dataset: what was measured on, ``a->b`` for encoders trained on one set and probed on another.
+        """
+        experiment = key(config), dataset
+        runs = sorted(self._runs.get(experiment, {}).items())
+        return {seed: stored for seed, stored in runs if (experiment, seed) not in self.disputes}
+
+    def disputed(self, config: RunConfig, dataset: str) -> dict[int, Problem]:
+        """Seeds of an experiment for which there are results that contradict each other."""
+        experiment = key(config), dataset
+        return {seed: problem for (what, seed), problem in self.disputes.items() if what == experiment}
+
+    def has(self, config: RunConfig, dataset: str) -> bool:
+        """Whether this very run, its seed included, has a result, contradicted or not."""
+        return config["seed"] in self._runs.get((key(config), dataset), {})
+
+
+def read_store(folder: str | Path) -> Store:
+    """Read every ``*.json`` below a folder as a result.
+
+    >>> read_store("no such folder")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.DataError: 'no such folder' is not a folder of results
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise DataError(f"'{place}' is not a folder of results")
+    results: list[Stored] = []
+    problems: list[Problem] = []
+    for path in sorted(place.rglob("*.json")):
+        try:
+            results.append(_read(path))
+        except (DataError, ConfigError) as error:
+            problems.append(Problem((path,), str(error)))
+    tuned: dict[Tuned, TunedValues] = {}
+    for path in sorted((place / FOLDER).glob("*.yaml")):
+        try:
+            tuned |= read_tuned(path)
+        except ConfigError as error:
+            problems.append(Problem((path,), str(error)))
+    disputes = dict(_disputes(results))
+    return Store(tuple(results), (*problems, *disputes.values()), tuned, disputes)
+
+
+def publish(result: Result, folder: Path, name: str) -> Path:
+    """Put a result into the store; it appears whole or not at all."""
+    path = folder / f"{name}.json"
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, result.to_json())
+    return path
+
+
+def _read(path: Path) -> Stored:
+    text = path.read_text(errors="replace")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise DataError(
+            f"'{path}' is not whole JSON ({error}); was it cut short? Copy it again or remove it"
+        ) from error
+    if isinstance(content, dict) and "final" in content and content.get("protocol") is None:
+        raise DataError(f"'{path}' does not say its protocol, so its numbers compare with nothing; make it again")
+    stored = Stored(path, read_result(path))
+    result, config = stored.result, stored.config
+    for name, said, meant in (("protocol", result.protocol, config.protocol), ("seed", result.seed, config["seed"])):
+        if said != meant:
+            raise DataError(f"'{path}' says {name} {said}, but its configuration says {meant}; make it again")
+    return stored
+
+
+def _disputes(results: Iterable[Stored]) -> Iterator[tuple[tuple[Experiment, int], Problem]]:
+    together: dict[tuple[Experiment, int], list[Stored]] = {}
+    for stored in results:
+        together.setdefault((stored.experiment, stored.result.seed), []).append(stored)
+    for which, runs in together.items():
+        if len({run.numbers for run in runs}) > 1:
+            said = " and ".join(f"{_percent(run.result.final)} in '{run.path}'" for run in runs)
+            sentence = f"one run has results that disagree: Final {said}; neither counts until one is removed"
+            yield which, Problem(tuple(run.path for run in runs), sentence)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,61 @@
+"""Learning rates and ω that we tuned ourselves, kept in the store beside the results they led to.
+
+The paper's were tuned for the authors' augmentation. A file ``tuned/TABLE@DATASET@PROTOCOL.yaml`` in the store maps
+rows of that table to other values::
+
+    er-fifo: {lr: 0.2}
+    cla-e: {lr: 0.3, omega: 1.0}
+
+A result counts as tuned by us if its own configuration has these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ocssl.errors import ConfigError
+from ocssl.experiments.config import read_yaml
+from ocssl.paper.tables import PROTOCOLS, Protocol, Table, find_table
+
+FOLDER = "tuned"
+TUNABLE = ("lr", "omega")
+
+Tuned = tuple[str, str, Protocol]
+"""A table's id, a data set and a protocol."""
+TunedValues = Mapping[str, Mapping[str, float]]
+"""Settings by row."""
+
+
+def read_tuned(path: Path) -> dict[Tuned, TunedValues]:
+    """A file of the store, under what its name says."""
+    table, dataset, protocol = (*path.stem.split("@"), "", "")[:3]
+    for known in PROTOCOLS:
+        if protocol == known:
+            return {(table, dataset, known): read_values(path, find_table(table))}
+    raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
+
+
+def read_values(path: Path, table: Table) -> TunedValues:
+    """Tuned values by row of a table."""
+    try:
+        given = read_yaml(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read '{path}': {error}") from error
+    if not isinstance(given, dict):
+        raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
+    for row, values in given.items():
+        table.row(row)
+        right = isinstance(values, dict) and values and all(_is_number(values, name) for name in values)
+        if not right:
+            raise ConfigError(f"'{path}' must give {row} numbers for lr, omega or both, not {values!r}")
+    return given
+
+
+def place_of(folder: Path, which: Tuned) -> Path:
+    """Where a store keeps tuned values."""
+    return folder / FOLDER / f"{'@'.join(which)}.yaml"
+
+
+def _is_number(values: Mapping[str, object], name: str) -> bool:
+    return name in TUNABLE and isinstance(values[name], int | float) and not isinstance(values[name], bool)
