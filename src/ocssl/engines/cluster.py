@@ -1,0 +1,125 @@
+"""Jobs as tasks of a Ray cluster: one started here for the occasion, or one that is running."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ocssl.engines.attempt import Outcome, attempt, died
+from ocssl.engines.jobs import Done, Job
+from ocssl.errors import ConfigError, missing_extra
+from ocssl.experiments.progress import Reporter
+from ocssl.experiments.signals import Interrupted, StopRequest
+
+LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
+OBJECT_STORE = 80 << 20  # bytes; results are small and images do not travel
+PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OMP_NUM_THREADS")
+
+
+class Cluster:
+    """Each job is a task that Ray places where there is room; whose worker or machine dies is handed in again.
+
+    Args:
+        workers: how many tasks a cluster that is started here runs at once; a running one decides by its resources.
+        address: of a running cluster; unset: one is started here and ended with the last job.
+        gpus_per_run: fraction of a GPU that a task asks for; unset: a whole one where the cluster has any.
+    """
+
+    def __init__(self, *, workers: int, retries: int, address: str | None, gpus_per_run: float | None) -> None:
+        self._workers = workers
+        self._retries = retries
+        self._address = address
+        self._gpus_per_run = gpus_per_run
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+        """Every job once, in the order in which they end."""
+        ray = import_ray()
+        fresh = iter(jobs)
+        with connected(self._workers, self._address), StopRequest() as stop:
+            gpus = gpus_of_a_run(self._gpus_per_run)
+            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_task)
+            here = (str(Path.cwd()), {name: os.environ[name] for name in PASSED_ON if name in os.environ})
+            room = _room(gpus)
+            pending: dict[Any, tuple[Job, int]] = {}
+            while True:
+                while len(pending) < room and (job := next(fresh, None)) is not None:
+                    pending[task.remote(job, *here)] = job, 1
+                if not pending:
+                    return
+                ready, _ = ray.wait(list(pending), num_returns=1, timeout=LOOK_EVERY)
+                if stop.pending:
+                    raise Interrupted("stopped; runs in progress go on from their last checkpoints", stop.number)
+                for reference in ready:
+                    job, attempts = pending.pop(reference)
+                    outcome = _outcome(reference)
+                    done = outcome.settle(job, attempts, self._retries)
+                    if done is not None:
+                        yield done
+                    else:
+                        Reporter().warn(f"{job.name}: {outcome.error}; trying again")
+                        pending[task.remote(job, *here)] = job, attempts + 1
+
+
+def import_ray() -> Any:
+    """The package, or how to get it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("ray", "scale", "engine 'ray' and sweeps over machines") from error
+    return ray
+
+
+@contextlib.contextmanager
+def connected(workers: int, address: str | None) -> Iterator[None]:
+    """A connection to a cluster; one that was started for it ends with it."""
+    ray = import_ray()
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(num_cpus=workers, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"cannot reach a Ray cluster at '{address or 'this machine'}': {reason}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def gpus_of_a_run(wanted: float | None) -> float:
+    """The fraction of a GPU that each task asks for."""
+    if wanted is not None:
+        return wanted
+    return 1.0 if import_ray().cluster_resources().get("GPU", 0) >= 1 else 0.0
+
+
+def _room(gpus: float) -> int:
+    """How many tasks the whole cluster can run at once."""
+    total = import_ray().cluster_resources()
+    by_cpu = int(total.get("CPU", 1))
+    return max(1, min(by_cpu, int(total.get("GPU", 0) / gpus)) if gpus else by_cpu)
+
+
+def _task(job: Job, directory: str, environment: dict[str, str]) -> Outcome:
+    os.environ.update(environment)
+    os.chdir(directory)  # relative paths in settings mean what they mean to the driver
+    return attempt(job)
+
+
+def _outcome(reference: Any) -> Outcome:
+    ray = import_ray()
+    try:
+        outcome: Outcome = ray.get(reference)
+        return outcome
+    except ray.exceptions.RayError as error:
+        return died(type(error).__name__)
