@@ -64,6 +64,8 @@ class RunConfig(BaseModel):
         cbp: stop at this total CBP instead of the plan's; what ``init_from`` spent counts.
         init_from: folder of a run whose networks this one starts from.
         evaluate: measure after each experience, only at the end, or never.
+        measure_on: ``validation`` to choose settings by: probes are scored on the held-out images, and the test images
+            are not even opened.
         knn: measure by k-NN, too.
         references: measure the encoder before the first image and the raw pixels, too.
         probe: how the linear probe is trained.
@@ -88,6 +90,7 @@ class RunConfig(BaseModel):
     cbp: int | None = Field(None, ge=1)
     init_from: str | None = None
     evaluate: Literal["each", "final", "never"] = "each"
+    measure_on: Literal["test", "validation"] = "test"
     knn: bool = True
     references: bool = True
     probe: Annotated[ProbeSchedule, BeforeValidator(_schedule)] = ProbeSchedule()

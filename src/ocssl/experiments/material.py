@@ -71,7 +71,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Material:
-    """The three parts of a data set: the stream is made of ``train``, probes are chosen by ``validation``."""
+    """The three parts of a data set: the stream is made of ``train``, probes are chosen by ``validation``.
+
+    Where settings are to be chosen, ``test`` is ``validation`` itself.
+    """
 
     train: Part
     validation: Part
@@ -95,21 +98,22 @@ def load_material(config: RunConfig, device: torch.device, dataset: str | None =
         dataset: another set than the configuration's, for a probe downstream.
     """
     name = dataset or config.dataset
-    pools = {
-        split: Pool(data.load(name, split=split, root=config.data_root, image_size=config["image_size"]), device)
-        for split in ("train", "test")
-    }
-    chosen = {split: _at_most(pool.labels, config.samples_per_class) for split, pool in pools.items()}
-    labels = pools["train"].labels[chosen["train"]]
-    kept, held_out = split_validation(labels, config.validation_fraction, config.data_seed)
+
+    def whole(split: str) -> Part:
+        source = data.load(name, split=split, root=config.data_root, image_size=config["image_size"])
+        pool = Pool(source, device)
+        return Part(pool, _at_most(pool.labels, config.samples_per_class))
+
+    given = whole("train")
+    kept, held_out = split_validation(given.labels, config.validation_fraction, config.data_seed)
     if len(held_out) == 0:
         raise ConfigError(
             f"validation_fraction {config.validation_fraction:g} holds out no image of {name}; raise it, or "
             "samples_per_class"
         )
-    train = Part(pools["train"], chosen["train"][kept])
-    validation = Part(pools["train"], chosen["train"][held_out])
-    test = Part(pools["test"], chosen["test"])
+    train = Part(given.pool, given.indices[kept])
+    validation = Part(given.pool, given.indices[held_out])
+    test = validation if config.measure_on == "validation" else whole("test")
     if config.protocol == "authors":  # their loop over validation and test data drops the last incomplete batch
         batch = config.probe.batch
         validation, test = validation.without_last(batch), test.without_last(batch)

@@ -22,7 +22,7 @@ class Curve(BaseModel):
 
 
 class Result(BaseModel):
-    """The contents of ``result.json``. Accuracies are in percent, over all classes, on the test set.
+    """The contents of ``result.json``. Accuracies are in percent, over all classes, on ``config.measure_on``.
 
     Attributes:
         strategy: its name; ``iid`` for the upper bound.
