@@ -1,0 +1,140 @@
+"""The columns of a sheet, once for every format: each row gives an entry, and a format only has to spell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from ocssl.paper import Cell, Score
+from ocssl.report.model import Line, Sheet
+
+Place = Literal["best", "second"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a table.
+
+    Attributes:
+        number: what it is about and what it is sorted by; None where there is nothing.
+        spread: standard deviation over seeds.
+        digits: after the point; None for text and for counts, which `text` spells.
+        signed: whether a plus is written.
+        place: in the contest for the best number of its column.
+        cell: whose runs stand behind it.
+    """
+
+    number: float | None = None
+    spread: float | None = None
+    digits: int = 2
+    signed: bool = False
+    text: str | None = None
+    place: str | None = None
+    cell: Cell | None = None
+
+    def plain(self) -> str:
+        """Without spread and without emphasis.
+
+        >>> Entry(7.541, digits=1, signed=True).plain(), Entry(-0.04, digits=1, signed=True).plain()
+        ('+7.5', '0.0')
+        """
+        if self.text is not None:
+            return self.text
+        if self.number is None:
+            return "–"
+        rounded = round(self.number, self.digits) + 0.0  # no minus before a zero
+        sign = "+" if self.signed and rounded > 0 else ""
+        return f"{sign}{rounded:.{self.digits}f}".replace("-", "−")
+
+    def spread_text(self) -> str:
+        """The standard deviation; empty where there is none."""
+        return "" if self.spread is None else f"{self.spread:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a sheet; `group` heads it together with its neighbours."""
+
+    group: str
+    title: str
+    entry: Callable[[Line], Entry]
+    note: str = ""
+
+
+def columns(sheet: Sheet) -> list[Column]:
+    """The columns that this sheet has something to put into, after the row's name."""
+    found = [
+        Column("", "b", _batch, "samples per step, b"),
+        Column("", "n_p", _passes, "steps per stream minibatch, n_p"),
+        *_numbers(sheet, "Final", "final"),
+        *_numbers(sheet, "Avg", "avg"),
+        Column("ours, own lr and ω", "Final", _score(sheet, "final", tuned=True)),
+        Column("ours, own lr and ω", "Avg", _score(sheet, "avg", tuned=True)),
+        Column("", "seeds", _seeds, "seeds with a result that counts"),
+        Column("", "CBP", _cbp, "cumulative backward passes, spent"),
+        Column("", "time, s", _seconds, "training time of one run"),
+    ]
+    return [column for column in found if any(column.entry(line).number is not None for line in sheet.lines)]
+
+
+def _numbers(sheet: Sheet, group: str, name: str) -> Iterator[Column]:
+    title = f"{group}, %"
+    yield Column(title, "ours", _score(sheet, name))
+    yield Column(title, "paper", lambda line: _published(getattr(line.cell, name)))
+    yield Column(
+        title,
+        "diff.",
+        lambda line: Entry(getattr(line.cell, name).difference, digits=1, signed=True),
+        "ours less the paper’s",
+    )
+
+
+def _score(sheet: Sheet, name: str, *, tuned: bool = False) -> Callable[[Line], Entry]:
+    podium = sheet.podium(name, tuned=tuned)
+
+    def entry(line: Line) -> Entry:
+        cell = line.tuned if tuned else line.cell
+        if cell is None:
+            return Entry()
+        score: Score = getattr(cell, name)
+        return Entry(score.mean, score.std, place=podium.get(cell.row.name), cell=cell)
+
+    return entry
+
+
+def _published(score: Score) -> Entry:
+    return Entry(score.published.mean, score.published.std, digits=1) if score.published else Entry()
+
+
+def _batch(line: Line) -> Entry:
+    return _count(line.cell.block[1]) if line.cell.block else Entry()
+
+
+def _passes(line: Line) -> Entry:
+    return _count(line.cell.block[2]) if line.cell.block else Entry()
+
+
+def _seeds(line: Line) -> Entry:
+    return Entry(len(line.cell.seeds), text=" ".join(map(str, line.cell.seeds))) if line.cell.seeds else Entry()
+
+
+def _cbp(line: Line) -> Entry:
+    spent = spent_by(line.cell)
+    return Entry() if spent is None else _count(round(spent))
+
+
+def _seconds(line: Line) -> Entry:
+    seconds = line.cell.seconds
+    return Entry(seconds.mean, seconds.std, digits=0)
+
+
+def _count(value: int) -> Entry:
+    return Entry(value, text=f"{value:,}")
+
+
+def spent_by(cell: Cell) -> float | None:
+    """CBP of one run of a cell; None without runs, and for the untrained encoder, which spent none."""
+    if cell.config is None or not cell.runs:
+        return None
+    return sum(run.result.cbp_spent for run in cell.runs.values()) / len(cell.runs)

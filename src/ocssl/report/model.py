@@ -1,0 +1,176 @@
+"""What a report shows: the paper's tables as far as there are results, every other result, and every problem.
+
+A sheet is one table for one data set and one protocol, so that numbers of two protocols never stand in one column, one
+line or one mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from ocssl.errors import DataError
+from ocssl.experiments.presets import row_name
+from ocssl.paper import TABLES, Cell, Problem, Score, Store, Stored, Table, cells, read_store
+from ocssl.report.names import spell
+from ocssl.report.others import OTHER, other_cells
+
+BOUNDS = {"iid", "cassle", "cassle-r"}
+"""What the paper prints in italics: told more than a stream tells, so out of the contest for the best number."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a sheet: what the paper's lr and ω gave and, where we tuned them, what ours gave."""
+
+    cell: Cell
+    tuned: Cell | None = None
+
+    @property
+    def look(self) -> str:
+        """The name under which the palette knows it."""
+        return row_name(self.cell.config) if self.cell.config else "random"
+
+    @property
+    def contends(self) -> bool:
+        """Whether it takes part in the contest for the best number."""
+        return self.cell.row.after is not None or self.cell.strategy not in {*BOUNDS, None}
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """One or two."""
+        return (self.cell, self.tuned) if self.tuned else (self.cell,)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table for one data set and one protocol."""
+
+    table: Table
+    dataset: str
+    protocol: str
+    lines: tuple[Line, ...]
+
+    @property
+    def id(self) -> str:
+        """Unique in a report, and fit for a file's name."""
+        name = f"{self.table.id}-{self.dataset.replace('->', '-to-')}-{self.protocol}"
+        return "".join(letter if letter.isalnum() or letter == "-" else "-" for letter in name)
+
+    @property
+    def method(self) -> str:
+        """The objective of those rows that do not bring their own; empty where all do."""
+        return next((line.cell.method for line in self.lines if line.cell.method), "")
+
+    @property
+    def budget(self) -> str:
+        """``high``, ``low`` or ``custom``."""
+        return str(self.table.settings.get("budget", "custom"))
+
+    @property
+    def title(self) -> str:
+        """Data set and table."""
+        title = self.table.title
+        return f"{spell(self.dataset)}, {title[0].lower() if title[1:2].islower() else title[0]}{title[1:]}"
+
+    def label(self, line: Line) -> str:
+        """The row's name; where two share it (i.i.d. at both blocks of the low budget), with b."""
+        twins = [other for other in self.lines if other.cell.label == line.cell.label]
+        return line.cell.label if len(twins) == 1 or not line.cell.block else f"{line.cell.label}, b = {line.cell.block[1]}"
+
+    @property
+    def is_ablation(self) -> bool:
+        """Whether rows are variants of a few strategies, which colours cannot tell apart."""
+        looks = [line.look for line in self.lines]
+        return self.table.id != OTHER and len(set(looks)) < len(looks) - 1
+
+    def runs(self) -> set[Path]:
+        """Files of the results in it."""
+        return {run.path for line in self.lines for cell in line.cells for run in cell.runs.values()}
+
+    def problems(self) -> set[Problem]:
+        """About results that would be in it."""
+        return {problem for line in self.lines for cell in line.cells for problem in cell.problems}
+
+    def podium(self, number: str, tuned: bool = False) -> dict[str, str]:
+        """Which row is ``best`` and which ``second`` in ``final`` or ``avg``; rows of equal print share a place."""
+        scores = {
+            line.cell.row.name: round(mean, 2)
+            for line in self.lines
+            if line.contends and (mean := _score(line.tuned if tuned else line.cell, number)) is not None
+        }
+        places = sorted(set(scores.values()), reverse=True)[:2] if len(scores) > 1 else []
+        return {row: ("best", "second")[places.index(mean)] for row, mean in scores.items() if mean in places}
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a report shows.
+
+    Attributes:
+        sheets: tables in the paper's order, then what belongs in none of them.
+        results: every whole result, also those that contradict each other.
+        problems: what a person has to look at; none of it entered a number.
+        disputed: files of results that contradict each other.
+    """
+
+    title: str
+    sheets: tuple[Sheet, ...]
+    results: tuple[Stored, ...]
+    problems: tuple[Problem, ...]
+    disputed: frozenset[Path] = frozenset()
+
+    @property
+    def latest(self) -> str:
+        """The day on which the newest result was finished."""
+        return max((stored.result.finished for stored in self.results), default="")[:10]
+
+
+def read_report(folder: str | Path, title: str = "Online continual self-supervised learning") -> Report:
+    """Read a folder of results.
+
+    >>> read_report(".venv/no-such-folder")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.DataError: '.venv/no-such-folder' is not a folder of results
+    """
+    store = read_store(folder)
+    if not store.results and not store.problems:
+        raise DataError(f"'{folder}' holds no results; 'ocssl paper run' or 'ocssl run' makes some")
+    sheets = tuple(_sheets(store))
+    known = set(store.problems)
+    more = sorted({problem for sheet in sheets for problem in sheet.problems()} - known, key=lambda found: found.sentence)
+    disputed = frozenset(path for problem in store.disputes.values() for path in problem.paths)
+    return Report(title, sheets, store.results, (*store.problems, *more), disputed)
+
+
+def _sheets(store: Store) -> Iterable[Sheet]:
+    """Those with a run or a problem that no table before showed: a few runs belong in many of the paper's tables.
+
+    Training times are a column and a figure of their own, so tables of times are left to those.
+    """
+    shown: set[Path | Problem] = set()
+    filled = [cell for table in TABLES.values() if table.shows == "accuracy" for cell in cells(store, table)]
+    claimed = {run.path for cell in filled for run in cell.runs.values()}
+    for sheet in _grouped([*filled, *other_cells(store, claimed)]):
+        content = sheet.runs() | sheet.problems()
+        if content - shown:
+            shown |= content
+            yield sheet
+
+
+def _grouped(found: list[Cell]) -> Iterable[Sheet]:
+    for (table, dataset, protocol), together in groupby(
+        found, key=lambda cell: (cell.table.id, cell.dataset, cell.protocol)
+    ):
+        group = list(together)
+        tuned = {cell.row.name: cell for cell in group if cell.tuning == "own"}
+        lines = tuple(Line(cell, tuned.get(cell.row.name)) for cell in group if cell.tuning == "paper")
+        yield Sheet(group[0].table, dataset, protocol, lines)
+
+
+def _score(cell: Cell | None, number: str) -> float | None:
+    score: Score | None = getattr(cell, number) if cell else None
+    return score.mean if score else None

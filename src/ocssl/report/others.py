@@ -1,0 +1,65 @@
+"""Results that belong in none of the paper's tables: each experiment a row, with what sets it apart in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ocssl.experiments.presets import row_name
+from ocssl.paper import Cell, Row, Score, Store, Stored, Table
+from ocssl.paper.identity import essence
+from ocssl.paper.tables import TABLES as PAPERS
+
+OTHER = "other"
+LABELS = {row.name: row.label for table in PAPERS.values() for row in table.rows} | {"pfr": "PFR"}
+SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
+MOST_SETTINGS = 3
+
+
+def other_cells(store: Store, claimed: Collection[Path]) -> Iterator[Cell]:
+    """A cell for each experiment that no table claims, by data set, protocol and objective."""
+    left = [stored for stored in store.results if stored.path not in claimed]
+    left.sort(key=lambda stored: (stored.result.dataset, stored.result.protocol, stored.result.method or ""))
+    for _, together in groupby(left, key=lambda stored: (stored.result.dataset, stored.result.protocol)):
+        experiments: dict[tuple[str, str], Stored] = {}
+        for stored in together:
+            experiments.setdefault(stored.experiment, stored)
+        table = Table(OTHER, "other runs", (), {})
+        for stored, label in zip(experiments.values(), _labels(list(experiments.values())), strict=True):
+            yield _cell(store, table, stored, label)
+
+
+def _cell(store: Store, table: Table, stored: Stored, label: str) -> Cell:
+    config, result = stored.config, stored.result
+    runs = store.runs(config, result.dataset)
+    devices = {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in runs.values()}
+    return Cell(
+        table,
+        Row(f"{row_name(config)}-{stored.experiment[0][:8]}", label),
+        result.dataset,
+        result.protocol,
+        "paper",
+        config,
+        Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}),
+        Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}),
+        Score({seed: run.result.train_seconds for seed, run in runs.items()} if len(devices) == 1 else {}),
+        runs,
+        tuple(store.disputed(config, result.dataset).values()),
+    )
+
+
+def _labels(experiments: list[Stored]) -> list[str]:
+    """The strategy's name and, where it stands there twice, the settings in which its experiments differ."""
+    names = [LABELS.get(row_name(stored.config), row_name(stored.config)) for stored in experiments]
+    settings = [essence(stored.config) for stored in experiments]
+    return [
+        ", ".join([name, *_differing(own, [other for twin, other in zip(names, settings, strict=True) if twin == name])])
+        for name, own in zip(names, settings, strict=True)
+    ]
+
+
+def _differing(own: dict[str, Any], twins: list[dict[str, Any]]) -> list[str]:
+    names = [name for name, value in own.items() if any(twin.get(name) != value for twin in twins)]
+    return [f"{SHORT.get(name, name)} {own[name]}" for name in names[:MOST_SETTINGS]]

@@ -1,0 +1,64 @@
+"""One look for each strategy, the same in every figure: a colour, a marker, a dash.
+
+The colours of strategies that meet in one table stay apart for readers with deuteranopia or protanopia as well; a test
+measures by how much. With so many strategies colour alone cannot carry the difference, so markers and dashes differ too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from zlib import crc32
+
+Marker = Literal["circle", "square", "diamond", "up", "down", "plus", "cross"]
+SOLID, DASHED, DOTTED = "", "6 3", "2 3"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a strategy is drawn.
+
+    Attributes:
+        colour: on a light ground.
+        dark: on a dark one.
+        dash: of lines, as SVG has it; empty for a solid one.
+    """
+
+    colour: str
+    marker: Marker
+    dash: str = SOLID
+    dark: str | None = None
+
+    @property
+    def on_dark(self) -> str:
+        """The colour on a dark ground."""
+        return self.dark or self.colour
+
+
+LOOKS = {
+    "iid": Look("#3c3c3c", "square", DASHED, "#d6d6d2"),
+    "random": Look("#8c8c88", "cross", DOTTED),
+    "er-reservoir": Look("#334fbd", "circle", SOLID, "#6f88ea"),
+    "er-fifo": Look("#31b1f0", "up"),
+    "minred": Look("#52bb99", "diamond"),
+    "lump": Look("#16c1cd", "plus"),
+    "finetune": Look("#597370", "down", SOLID, "#7f9c98"),
+    "cassle": Look("#aab35f", "square"),
+    "cassle-r": Look("#615600", "down", SOLID, "#9c8c1c"),
+    "scale": Look("#605574", "plus", SOLID, "#8d80a6"),
+    "osiris-r": Look("#a76ea1", "cross"),
+    "pfr": Look("#7167ce", "up"),
+    "cla-b": Look("#d8324b", "diamond"),
+    "cla-r": Look("#e2a60a", "square"),
+    "cla-e": Look("#e25e14", "circle"),
+}
+SPARE = (Look("#4c78a8", "up", DOTTED), Look("#b5651d", "down", DOTTED), Look("#7b8b3d", "diamond", DOTTED))
+
+
+def look(strategy: str) -> Look:
+    """The look of a strategy; one that is not ours gets a spare one, always the same.
+
+    >>> look("cla-e").colour
+    '#e25e14'
+    """
+    return LOOKS.get(strategy) or SPARE[crc32(strategy.encode()) % len(SPARE)]

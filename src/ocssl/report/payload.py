@@ -1,0 +1,147 @@
+"""What the page's figures and dialogs are drawn from, as plain values for one JSON text inside the page."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ocssl.experiments.result import Result
+from ocssl.paper import Cell, Score, Stored
+from ocssl.report.columns import spent_by
+from ocssl.report.model import Line, Report, Sheet
+from ocssl.report.palette import look
+
+UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
+"""Of a result, what the page either shows elsewhere or not at all."""
+
+
+def payload(report: Report) -> dict[str, Any]:
+    """Sheets with what is drawn of them, runs with their configuration, and a look for each strategy."""
+    names = {stored.path: f"r{number}" for number, stored in enumerate(report.results)}
+    looks = sorted({line.look for sheet in report.sheets for line in sheet.lines})
+    return {
+        "sheets": [_sheet(sheet, names) for sheet in report.sheets],
+        "runs": {names[stored.path]: _run(stored, stored.path in report.disputed) for stored in report.results},
+        "looks": {name: {"marker": look(name).marker, "dash": look(name).dash} for name in looks},
+    }
+
+
+def to_script(values: dict[str, Any]) -> str:
+    """JSON that no HTML parser takes for markup, whatever strings are in it.
+
+    >>> to_script({"path": "</script>"})
+    '{"path":"\\\\u003c/script\\\\u003e"}'
+    """
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _sheet(sheet: Sheet, names: dict[Path, str]) -> dict[str, Any]:
+    return {
+        "id": sheet.id,
+        "title": sheet.title,
+        "dataset": sheet.dataset,
+        "method": sheet.method,
+        "budget": sheet.budget,
+        "protocol": sheet.protocol,
+        "ablation": sheet.is_ablation,
+        "series": [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.cells],
+    }
+
+
+def _series(sheet: Sheet, line: Line, cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
+    label = sheet.label(line)
+    return {
+        "label": label if cell.tuning == "paper" else f"{label}, own lr and ω",
+        "look": line.look,
+        "tuned": cell.tuning == "own",
+        "contends": line.contends,
+        "budget": budget_of(cell),
+        "block": None if cell.block is None else f"b = {cell.block[1]}, n_p = {cell.block[2]}",
+        "final": _score(cell.final),
+        "avg": _score(cell.avg),
+        "curve": None if cell.config is None else curve_of(cell),
+        "cbp": spent_by(cell),
+        "seconds": _score(cell.seconds),
+        "step": step_milliseconds(cell),
+        "device": device_of(cell),
+        "runs": [names[run.path] for run in cell.runs.values()],
+    }
+
+
+def _score(score: Score) -> dict[str, Any]:
+    published = score.published
+    return {
+        "mean": score.mean,
+        "std": score.std,
+        "seeds": {str(seed): value for seed, value in score.by_seed.items()},
+        "paper": published.mean if published else None,
+        "paperStd": published.std if published else None,
+    }
+
+
+def _run(stored: Stored, disputed: bool) -> dict[str, Any]:
+    result = stored.result
+    return {
+        "path": str(stored.path),
+        "disputed": disputed,
+        "result": {name: value for name, value in result.model_dump(mode="json").items() if name not in UNSHOWN},
+        "knn": result.knn and {"final": result.knn.final, "avg": result.knn.avg},
+        "references": result.references,
+        "config": result.config,
+        "versions": result.versions,
+        "hardware": result.hardware,
+    }
+
+
+def budget_of(cell: Cell) -> str:
+    """``high`` or ``low`` as the cell's results say, ``custom`` where they do not agree with a name of the paper's."""
+    said = {run.result.budget for run in cell.runs.values()}
+    return said.pop() if len(said) == 1 else str(cell.table.settings.get("budget", "custom"))
+
+
+def curve_of(cell: Cell) -> dict[str, list[float]] | None:
+    """Mean, lowest and highest accuracy over seeds at each border of the stream.
+
+    None where seeds were measured at different borders: there is no mean of those.
+    """
+    runs = [run.result for run in cell.runs.values() if run.result.curve]
+    if not runs or len({tuple(run.borders) for run in runs}) > 1 or len({len(run.curve) for run in runs}) > 1:
+        return None
+    along = list(zip(*(run.curve for run in runs), strict=True))
+    return {
+        "x": [float(border) for border in runs[0].borders[-len(along) :]],
+        "mean": [statistics.fmean(values) for values in along],
+        "low": [min(values) for values in along],
+        "high": [max(values) for values in along],
+    }
+
+
+def step_milliseconds(cell: Cell) -> float | None:
+    """Training time of one step; None where runs come from several devices or continue others."""
+    steps = [_steps(run.result) for run in cell.runs.values()]
+    if not cell.seconds.by_seed or not all(steps):
+        return None
+    return 1000 * statistics.fmean(cell.seconds.by_seed.values()) / statistics.fmean(filter(None, steps))
+
+
+def _steps(result: Result) -> float | None:
+    """n_p · N / b_s, as the paper counts them; i.i.d. training has as many for the same CBP."""
+    config = result.config
+    if config.get("init_from") is not None or config.get("cbp") is not None:
+        return None
+    return float(config["passes"] * result.samples / config["stream_batch"])
+
+
+def device_of(cell: Cell) -> str | None:
+    """What its runs trained on; None where on several."""
+    return one_device(run.result for run in cell.runs.values())
+
+
+def one_device(results: Iterable[Result]) -> str | None:
+    """The device that all of these were trained on, if it is one."""
+    found = {str(result.hardware.get("gpu") or result.hardware.get("cpu")) for result in results}
+    return found.pop() if len(found) == 1 else None
