@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, look, probe, run
+from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, run
 
 app = typer.Typer(
     name="ocssl",
@@ -33,3 +33,4 @@ app.command()(probe.probe)
 app.command("list")(lists.list_names)
 app.command()(lists.budget)
 app.add_typer(data.app, name="data")
+app.add_typer(paper.app, name="paper")

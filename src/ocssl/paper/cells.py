@@ -66,7 +66,6 @@ class Cell:
         tuning: whether lr and ω are the paper's or those that we tuned for the protocol.
         config: of the cell's runs, for seed 0; None for the untrained encoder.
         final, avg: accuracies in percent.
-        seconds: training time; empty where runs come from different devices.
         runs: the results that count, by seed.
         problems: about results that would count, but cannot.
     """
@@ -79,7 +78,6 @@ class Cell:
     config: RunConfig | None
     final: Score
     avg: Score
-    seconds: Score
     runs: Mapping[int, Stored]
     problems: tuple[Problem, ...] = ()
 
@@ -92,6 +90,17 @@ class Cell:
     def seeds(self) -> tuple[int, ...]:
         """Seeds with a result that counts."""
         return tuple(self.runs)
+
+    @property
+    def devices(self) -> set[str]:
+        """What the runs were made on."""
+        return {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in self.runs.values()}
+
+    @property
+    def seconds(self) -> Score:
+        """Training time; empty where runs come from different devices."""
+        alike = len(self.devices) == 1 and not self.row.untrained
+        return Score({seed: run.result.train_seconds for seed, run in self.runs.items()} if alike else {})
 
     @property
     def strategy(self) -> str | None:
@@ -160,7 +169,6 @@ def _cell(
         config,
         Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}, final),
         Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}, avg),
-        Score(_seconds(runs)),
         runs,
         tuple(store.disputed(config, dataset).values()),
     )
@@ -183,15 +191,8 @@ def _untrained(table: Table, row: Row, dataset: str, protocol: Protocol, others:
             problems.append(Problem(tuple(run.path for run in found), sentence))
     by_seed = {seed: run.result.references["untrained"] for seed, run in runs.items()}
     published = _look_up(table.source, row, "-", None, dataset)[0]
-    none = Score({})
-    return Cell(
-        table, row, dataset, protocol, "paper", None, Score(by_seed, published), none, none, runs, tuple(problems)
-    )
-
-
-def _seconds(runs: Mapping[int, Stored]) -> dict[int, float]:
-    devices = {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in runs.values()}
-    return {seed: run.result.train_seconds for seed, run in runs.items()} if len(devices) == 1 else {}
+    final, avg = Score(by_seed, published), Score({})
+    return Cell(table, row, dataset, protocol, "paper", None, final, avg, runs, tuple(problems))
 
 
 def _published(table: Table, row: Row, config: RunConfig, dataset: str) -> tuple[Spread | None, Spread | None]:

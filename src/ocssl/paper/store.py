@@ -126,8 +126,14 @@ def read_store(folder: str | Path) -> Store:
 
 
 def publish(result: Result, folder: Path, name: str) -> Path:
-    """Put a result into the store; it appears whole or not at all."""
+    """Put a result into the store; it appears whole or not at all, and never in the place of another run's."""
     path = folder / f"{name}.json"
+    try:
+        other = _read(path) if path.exists() else None
+    except (DataError, ConfigError):
+        other = None  # a broken file is worth nothing
+    if other and (other.experiment, other.result.seed) != (Stored(path, result).experiment, result.seed):
+        raise DataError(f"'{path}' holds the result of another run; rename it")
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, result.to_json())

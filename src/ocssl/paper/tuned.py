@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from ocssl.errors import ConfigError
 from ocssl.experiments.config import read_yaml
+from ocssl.experiments.folder import write_atomically, writing
 from ocssl.paper.tables import PROTOCOLS, Protocol, Table, find_table
 
 FOLDER = "tuned"
@@ -52,9 +55,17 @@ def read_values(path: Path, table: Table) -> TunedValues:
     return given
 
 
-def place_of(folder: Path, which: Tuned) -> Path:
-    """Where a store keeps tuned values."""
-    return folder / FOLDER / f"{'@'.join(which)}.yaml"
+def declare(values: TunedValues, store: Path, which: Tuned) -> None:
+    """Keep tuned values in a store, where results made with them will be known by them."""
+    path = store / FOLDER / f"{'@'.join(which)}.yaml"
+    before = read_values(path, find_table(which[0])) if path.exists() else {}
+    for row in values:
+        if row in before and before[row] != values[row]:
+            raise ConfigError(f"'{path}' has {before[row]} for {row}, not {values[row]}; remove that line to tune anew")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = {row: dict(numbers) for row, numbers in {**before, **values}.items()}
+        write_atomically(path, yaml.safe_dump(lines, default_flow_style=None, sort_keys=False))
 
 
 def _is_number(values: Mapping[str, object], name: str) -> bool:
