@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, run
+from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, run, sweep
 
 app = typer.Typer(
     name="ocssl",
@@ -24,6 +24,7 @@ def _root() -> None:
 
 app.command()(demo.demo)
 app.command()(run.run)
+app.command()(sweep.sweep)
 app.command()(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)

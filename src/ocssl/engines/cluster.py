@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,13 @@ class Cluster:
         fresh = iter(jobs)
         with connected(self._workers, self._address), StopRequest() as stop:
             gpus = gpus_of_a_run(self._gpus_per_run)
-            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_task)
-            here = (str(Path.cwd()), {name: os.environ[name] for name in PASSED_ON if name in os.environ})
-            room = _room(gpus)
+            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_task).remote
+            settle_in = like_the_driver()
+            most = room(gpus)
             pending: dict[Any, tuple[Job, int]] = {}
             while True:
-                while len(pending) < room and (job := next(fresh, None)) is not None:
-                    pending[task.remote(job, *here)] = job, 1
+                while len(pending) < most and (job := next(fresh, None)) is not None:
+                    pending[task(job, settle_in)] = job, 1
                 if not pending:
                     return
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=LOOK_EVERY)
@@ -61,7 +61,7 @@ class Cluster:
                         yield done
                     else:
                         Reporter().warn(f"{job.name}: {outcome.error}; trying again")
-                        pending[task.remote(job, *here)] = job, attempts + 1
+                        pending[task(job, settle_in)] = job, attempts + 1
 
 
 def import_ray() -> Any:
@@ -103,16 +103,27 @@ def gpus_of_a_run(wanted: float | None) -> float:
     return 1.0 if import_ray().cluster_resources().get("GPU", 0) >= 1 else 0.0
 
 
-def _room(gpus: float) -> int:
+def room(gpus: float) -> int:
     """How many tasks the whole cluster can run at once."""
     total = import_ray().cluster_resources()
     by_cpu = int(total.get("CPU", 1))
     return max(1, min(by_cpu, int(total.get("GPU", 0) / gpus)) if gpus else by_cpu)
 
 
-def _task(job: Job, directory: str, environment: dict[str, str]) -> Outcome:
-    os.environ.update(environment)
-    os.chdir(directory)  # relative paths in settings mean what they mean to the driver
+def like_the_driver() -> Callable[[], None]:
+    """To be called by a worker, so that relative paths in settings mean there what they mean here."""
+    directory = Path.cwd()
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+    def settle_in() -> None:
+        os.environ.update(environment)
+        os.chdir(directory)
+
+    return settle_in
+
+
+def _task(job: Job, settle_in: Callable[[], None]) -> Outcome:
+    settle_in()
     return attempt(job)
 
 

@@ -152,7 +152,7 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     try:
         return _Complete.model_validate(dict(given))
     except ValidationError as error:
-        raise _one_sentence(error) from error
+        raise one_sentence(error) from error
 
 
 def check_names(given: Iterable[str]) -> None:
@@ -228,7 +228,8 @@ def read_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def _one_sentence(error: ValidationError) -> ConfigError:
+def one_sentence(error: ValidationError) -> ConfigError:
+    """What pydantic found wrong first, as one of our errors."""
     first = error.errors()[0]
     if first["type"] == "value_error":  # one of our own sentences
         return ConfigError(str(first["ctx"]["error"]))

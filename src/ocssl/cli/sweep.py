@@ -1,0 +1,76 @@
+"""``ocssl sweep``: find the best settings by many runs, or go on looking."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class EngineChoice(StrEnum):
+    """Where runs happen."""
+
+    local = "local"
+    ray = "ray"
+
+
+def sweep(
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="A sweep file, or a shipped one by name: paper-tuning …")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep [default: sweeps/FILE].")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a sweep.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every run; repeatable.")
+    ] = None,
+    engine: Annotated[EngineChoice, typer.Option(help="This machine, or a Ray cluster.")] = EngineChoice.local,
+    workers: Annotated[int, typer.Option(help="Runs at once on this machine.")] = 1,
+    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, HOST:PORT …")] = None,
+    gpus_per_run: Annotated[float | None, typer.Option(help="Share of a GPU that Ray gives each run.")] = None,
+    retries: Annotated[int, typer.Option(help="Fresh attempts at a run whose worker died.")] = 2,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table.")] = False,
+) -> None:
+    """Try many settings, judge them on validation images, and keep the best as YAML.
+
+    Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
+    """
+    from rich.console import Console
+
+    from ocssl.errors import ConfigError, MissingExtraError
+    from ocssl.experiments.config import assignments
+    from ocssl.experiments.signals import Interrupted
+    from ocssl.sweeps.driver import Machines, read_started, resume_sweep, start_sweep
+    from ocssl.sweeps.plan import read_sweep
+    from ocssl.sweeps.plots import plot_scores
+    from ocssl.sweeps.report import table
+
+    def tell(line: str) -> None:
+        if not quiet:
+            typer.echo(line, err=True)
+
+    machines = Machines(engine.value, workers, address, retries, gpus_per_run, quiet)
+    if (file is None) == (resume is None):
+        raise ConfigError("give either a sweep FILE or --resume DIR")
+    try:
+        if resume is not None:
+            if output is not None or settings:
+                raise ConfigError("a resumed sweep keeps its folder and settings; leave --output and --set out")
+            place, plan = resume, read_started(resume)
+            book = resume_sweep(place, machines, tell)
+        else:
+            plan = read_sweep(str(file), assignments(settings or []))
+            place = output or Path("sweeps") / Path(str(file)).stem
+            book = start_sweep(plan, place, machines, tell)
+    except Interrupted as stopped:
+        typer.echo(f"ocssl: {stopped}", err=True)
+        raise typer.Exit(stopped.exit_code) from stopped
+    Console().print(table(plan, book))
+    try:
+        plot_scores(plan, book, place / "plot.png")
+    except MissingExtraError as missing:
+        typer.echo(f"no plot: {missing}", err=True)
+    typer.echo(f"best: ocssl run --config {place / 'best.yaml'}")

@@ -1,0 +1,128 @@
+"""A sweep from its first trial to its best configuration, in a folder that can be left and gone on with.
+
+==================  ===============================================================================================
+``sweep.yaml``      what is searched; written first, so a folder with it is a sweep
+``trials.jsonl``    every trial: its values, seeds, scores, CBP, state and folder
+``trials/``         the runs, a folder each
+``table.md``        the trials, best first
+``plot.png``        scores over the setting that matters most
+``best.yaml``       the best configuration, for ``ocssl run --config``
+==================  ===============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ocssl.engines import EngineName, Job, make_engine
+from ocssl.errors import ConfigError
+from ocssl.experiments.config import read_yaml
+from ocssl.experiments.folder import RunFolder, write_atomically, writing
+from ocssl.experiments.signals import Interrupted
+from ocssl.sweeps.plan import Sweep, parse_sweep
+from ocssl.sweeps.report import best_yaml, markdown
+from ocssl.sweeps.search import Adaptive, Listed
+from ocssl.sweeps.trials import Book, Run, Trial, words
+
+Tell = Callable[[str], None]
+"""Takes a line about what happened."""
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where runs happen; see :func:`ocssl.engines.make_engine`."""
+
+    name: EngineName = "local"
+    workers: int = 1
+    address: str | None = None
+    retries: int = 2
+    gpus_per_run: float | None = None
+    quiet: bool = False
+
+
+def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell = print) -> Book:
+    """Begin a sweep in an empty or new folder and see it through."""
+    folder = Path(output)
+    if folder.exists() and (not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir())):
+        hint = f"go on with it (ocssl sweep --resume {folder}) or " if (folder / "sweep.yaml").exists() else ""
+        raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
+    with RunFolder(folder).lock():
+        with writing(folder):
+            write_atomically(folder / "sweep.yaml", sweep.to_yaml())
+        return _search(sweep, folder, machines, tell)
+
+
+def resume_sweep(output: str | Path, machines: Machines, tell: Tell = print) -> Book:
+    """Go on with a sweep: what is finished stays, what was begun goes on, and what failed is tried again."""
+    folder = Path(output)
+    sweep = read_started(folder)
+    with RunFolder(folder).lock():
+        return _search(sweep, folder, machines, tell)
+
+
+def read_started(folder: Path) -> Sweep:
+    """The sweep that a folder holds."""
+    file = folder / "sweep.yaml"
+    if not file.is_file():
+        raise ConfigError(f"'{folder}' is not a sweep: it has no sweep.yaml")
+    return parse_sweep(read_yaml(file.read_text(), str(file)))
+
+
+def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
+    book = Book(folder / "trials.jsonl")
+
+    def ended(trial: Trial, seed: int) -> None:
+        tell(progress_line(book, trial, seed))
+
+    try:
+        if sweep.search == "adaptive" and machines.name == "ray":
+            from ocssl.sweeps.tuning import tune
+
+            tune(sweep, folder, book, machines, ended)
+        else:
+            _try(sweep, folder, book, machines, ended)
+    except Interrupted as stopped:
+        go_on = f"go on with: ocssl sweep --resume {folder}"
+        raise Interrupted(f"the sweep was stopped; {go_on}", stopped.exit_code - 128) from stopped
+    _conclude(sweep, folder, book)
+    return book
+
+
+def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:
+    engine = make_engine(**asdict(machines))
+    searcher = Adaptive(sweep, book) if sweep.search == "adaptive" else Listed(sweep, book)
+    wanted: dict[str, tuple[Trial, int]] = {}
+
+    def jobs() -> Iterator[Job]:
+        for trial in searcher.propose():
+            for seed, job in trial.jobs(sweep, folder).items():
+                wanted[job.name] = trial, seed
+                yield job
+
+    for done in engine.run(jobs()):
+        trial, seed = wanted.pop(done.job.name)
+        book.record(trial, seed, Run.of(done, sweep))
+        ended(trial, seed)
+        if trial.state != "open":
+            searcher.learn(trial)
+
+
+def progress_line(book: Book, trial: Trial, seed: int) -> str:
+    """What happened last, and how far the sweep is."""
+    run = trial.runs[seed]
+    ended = f"{run.score:.2f} %" if run.score is not None else f"failed: {run.reason}"
+    over = sum(entry.state != "open" for entry in book.trials)
+    return f"trial {trial.number} ({words(trial.values)}), seed {seed}: {ended} [{over} of {len(book.trials)} over]"
+
+
+def _conclude(sweep: Sweep, folder: Path, book: Book) -> None:
+    best = book.best()
+    with writing(folder):
+        write_atomically(folder / "table.md", markdown(sweep, book))
+        if best is not None:
+            write_atomically(folder / "best.yaml", best_yaml(sweep, book, best))
+    if best is None:
+        first = book.trials[0]
+        raise ConfigError(f"every configuration failed ({len(book.trials)}), the first because: {first.reason}")
