@@ -113,7 +113,7 @@ def read_store(folder: str | Path) -> Store:
     for path in sorted(place.rglob("*.json")):
         try:
             results.append(_read(path))
-        except (DataError, ConfigError) as error:
+        except DataError as error:
             problems.append(Problem((path,), str(error)))
     tuned: dict[Tuned, TunedValues] = {}
     for path in sorted((place / FOLDER).glob("*.yaml")):
@@ -130,7 +130,7 @@ def publish(result: Result, folder: Path, name: str) -> Path:
     path = folder / f"{name}.json"
     try:
         other = _read(path) if path.exists() else None
-    except (DataError, ConfigError):
+    except DataError:
         other = None  # a broken file is worth nothing
     if other and (other.experiment, other.result.seed) != (Stored(path, result).experiment, result.seed):
         raise DataError(f"'{path}' holds the result of another run; rename it")
@@ -141,9 +141,10 @@ def publish(result: Result, folder: Path, name: str) -> Path:
 
 
 def _read(path: Path) -> Stored:
-    text = path.read_text(errors="replace")
     try:
-        content = json.loads(text)
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise DataError(
             f"'{path}' is not whole JSON ({error}); was it cut short? Copy it again or remove it"
@@ -151,7 +152,10 @@ def _read(path: Path) -> Stored:
     if isinstance(content, dict) and "final" in content and content.get("protocol") is None:
         raise DataError(f"'{path}' does not say its protocol, so its numbers compare with nothing; make it again")
     stored = Stored(path, read_result(path))
-    result, config = stored.result, stored.config
+    try:
+        result, config = stored.result, stored.config
+    except ConfigError as error:
+        raise DataError(f"'{path}' has a configuration that this version does not know: {error}") from error
     for name, said, meant in (("protocol", result.protocol, config.protocol), ("seed", result.seed, config["seed"])):
         if said != meant:
             raise DataError(f"'{path}' says {name} {said}, but its configuration says {meant}; make it again")

@@ -219,9 +219,10 @@ def _early(first: int, then: int) -> tuple[Row, ...]:
     return whole, *(_with(cla, "first", "alone", passes=first) for cla in (CLA_R, CLA_E)), *continued
 
 
-SMOKE_SETTINGS = {
+SMOKE = (replace(FINETUNE, settings={**FINETUNE.settings, "batch": 6, "passes": 3}), ER_FIFO, CLA_E, RANDOM)
+TINY = {
     "method": "simclr",
-    "samples_per_class": 20,
+    "samples_per_class": 12,
     "image_size": 16,
     "experiences": 3,
     "backbone": "convnet-w8",
@@ -231,7 +232,7 @@ SMOKE_SETTINGS = {
     "batch": 18,
     "passes": 1,
     "memory_size": 60,
-    "probe": {"max_epochs": 10},
+    "probe": {"max_epochs": 5},
     "device": "cpu",
 }
 
@@ -256,12 +257,6 @@ TABLES: dict[str, Table] = {
         Table("tau", "CLA-E with other τ", TAU, HIGH | SIMSIAM, datasets=("cifar100",)),
         Table("omega", "CLA with other ω", OMEGA, HIGH | SIMSIAM),
         Table("times", "training time against CBP", PASSES, HIGH | SIMSIAM, shows="seconds"),
-        Table(
-            "smoke",
-            "a rehearsal of seconds",
-            (FINETUNE, ER_FIFO, CLA_E, RANDOM),
-            SMOKE_SETTINGS,
-            datasets=("shapes",),
-        ),
+        Table("smoke", "a rehearsal of seconds", SMOKE, TINY, datasets=("shapes",)),
     )
 }

@@ -1,0 +1,222 @@
+"""Filling a table: what is missing is run, what is done is left alone, what fails or dies costs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from made_up import Ocssl
+
+from ocssl.experiments.result import read_result
+from ocssl.paper import Cell, cells, find_table, read_store
+
+TINY = {
+    "samples_per_class": 10,
+    "image_size": 8,
+    "experiences": 2,
+    "backbone": "convnet-w4",
+    "hidden_dim": 8,
+    "output_dim": 8,
+    "stream_batch": 4,
+    "batch": 8,
+    "memory_size": 12,
+    "probe": {"max_epochs": 2},
+    "device": "cpu",
+}
+SMALL = [word for name, value in TINY.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+
+
+def table_cells(results: Path, table: str = "smoke") -> dict[str, Cell]:
+    return {
+        f"{cell.row.name} {cell.tuning}": cell
+        for cell in cells(read_store(results), find_table(table))
+        if cell.protocol == "clean"
+    }
+
+
+def test_a_table_is_filled_and_what_is_done_is_not_done_again(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "smoke", "--methods", "er,cla-e", "-q")
+    code, said = ocssl(*words, "--seeds", "0")
+    assert code == 0, said
+    assert "0 of 2 runs are done" in said
+    files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "results").iterdir()}
+    assert all(name.startswith("shapes-simclr-") and name.endswith("-seed0.json") for name in files)
+    code, said = ocssl(*words, "--seed", "0", "--seed", "1", "--set", "execution=eager")
+    assert code == 0, said
+    assert "2 of 4 runs are done" in said
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "results").iterdir()}
+    assert len(after) == 4
+    assert {name: after[name] for name in files} == files
+    found = table_cells(tmp_path / "results")
+    assert [cell.seeds for cell in found.values()] == [(), (0, 1), (0, 1), (0, 1)]
+    for name in after:
+        assert read_result(tmp_path / "results" / name) == read_result(tmp_path / "runs" / name.removesuffix(".json"))
+    code, said = ocssl("paper", "show", "smoke")
+    assert code == 0
+    assert f"{found['cla-e paper'].final.mean:.1f}±{found['cla-e paper'].final.std:.1f}" in said
+
+
+def test_a_dry_run_only_says_what_is_missing(tmp_path: Path, ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "high-simsiam", "--dry-run", "--seeds", "3", "--rows", "er-fifo,scale")
+    assert code == 0
+    assert "to run: cifar100-simsiam-er-fifo-high-clean-seed3" in said
+    assert "to run: cifar100-scale-reservoir-high-clean-seed3" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--set", "batch=9")
+    assert code == 1
+    assert "finetuning, shapes, clean, seed 0: failed: " in said
+    assert "2 of 3 runs are done, 1 failed just now" in said
+    assert len(list((tmp_path / "results").iterdir())) == 2
+
+
+def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: Path, ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", *SMALL)
+    assert code == 0, said
+    assert "not the table's" in said
+    assert len(read_store(tmp_path / "results").results) == 1
+    assert table_cells(tmp_path / "results")["cla-e paper"].seeds == ()
+
+
+def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--max-seconds", "0")
+    assert code == 0
+    assert "0 of 3 runs are done, 0 failed just now" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_broken_file_is_replaced_by_its_run(tmp_path: Path, ocssl: Ocssl) -> None:
+    once = ("paper", "run", "smoke", "--seeds", "0", "--rows", "er-fifo", "-q")
+    ocssl(*once)
+    (file,) = (tmp_path / "results").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:200])
+    code, said = ocssl(*once)
+    assert code == 0, said
+    assert file.read_bytes() == whole
+
+
+def test_another_runs_result_is_never_overwritten(tmp_path: Path, ocssl: Ocssl) -> None:
+    once = ("paper", "run", "smoke", "--rows", "er-fifo", "-q", "--seeds")
+    ocssl(*once, "0")
+    (file,) = (tmp_path / "results").iterdir()
+    squatter = file.rename(file.with_name(file.name.replace("seed0", "seed1")))
+    before = squatter.read_bytes()
+    code, said = ocssl(*once, "1")
+    assert code == 1
+    assert "holds the result of another run" in said
+    assert squatter.read_bytes() == before
+
+
+def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocssl) -> None:
+    (tmp_path / "tuned.yaml").write_text("er-fifo: {lr: 0.07}\ncla-e: {lr: 0.05, omega: 0.5}\n")
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")
+    assert code == 0, said
+    found = table_cells(tmp_path / "results")
+    assert (found["cla-e own"].seeds, found["er-fifo own"].seeds, found["cla-e paper"].seeds) == ((0,), (0,), ())
+    config = found["cla-e own"].runs[0].config
+    assert (config["lr"], config["omega"]) == (0.05, 0.5)
+    assert "tuned by us: lr 0.05, ω 0.5" in ocssl("paper", "show", "smoke")[1]
+    (tmp_path / "tuned.yaml").write_text("cla-e: {lr: 0.06}\n")
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")
+    assert code == 2
+    assert "remove that line to tune anew" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
+        ("cla-e: {tau: 0.1}", "numbers for lr, omega or both"),
+        ("cla-e: fast", "numbers for lr, omega or both"),
+        ("- 1", "must map rows to values"),
+    ],
+)
+def test_a_file_of_tuned_values_that_makes_no_sense_is_refused(
+    tmp_path: Path, ocssl: Ocssl, text: str, said: str
+) -> None:
+    (tmp_path / "tuned.yaml").write_text(text)
+    code, printed = ocssl("paper", "run", "smoke", "--tuned", "tuned.yaml")
+    assert code == 2
+    assert said in printed
+    (tmp_path / "results" / "tuned").mkdir(parents=True)
+    (tmp_path / "results" / "tuned" / "smoke@shapes@clean.yaml").write_text(text)
+    assert said in ocssl("paper", "list")[1]
+
+
+def test_early_pretraining_runs_first_what_it_starts_from(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "pretraining-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "cla-e-iid", "-q")
+    code, said = ocssl(*words, *SMALL)
+    assert code == 0, said
+    first, then = sorted((read_result(path) for path in (tmp_path / "results").iterdir()), key=lambda r: r.cbp_spent)
+    assert (first.strategy, then.strategy) == ("cla-e", "iid")
+    assert then.cbp_spent == first.cbp_spent + 2 * first.cbp_planned
+    assert Path(then.config["init_from"]).is_dir()
+    assert "1 of 1 runs are done" in ocssl(*words, *SMALL)[1]
+
+
+def test_what_starts_from_a_failed_run_fails_too(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "pretraining-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "cla-e-iid", "-q")
+    code, said = ocssl(*words, *SMALL, "--set", "memory_size=2")
+    assert code == 1
+    assert "which it starts from, is not finished" in said
+
+
+def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->shapes", "--seeds", "0", "--rows", "er-fifo")
+    code, said = ocssl(*words, "-q", *SMALL)
+    assert code == 0, said
+    (stored,) = read_store(tmp_path / "results").results
+    (run,) = (tmp_path / "runs").iterdir()
+    assert stored.path.name == f"{run.name}-on-shapes.json"
+    assert stored.result.dataset == "shapes->shapes"
+    assert stored.result.final == json.loads((run / "probes" / "shapes.json").read_text())["linear"]
+    assert stored.result.train_seconds == read_result(run).train_seconds
+
+
+def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocssl) -> None:
+    name = "downstream-simsiam"
+    assert "imagenet100->cars" in ocssl("paper", "run", name, "--dataset", "imagenet100", "--dry-run")[1]
+    code, said = ocssl("paper", "run", name, "--dataset", "shapes", "--dry-run")
+    assert code == 2
+    assert "name both" in said
+
+
+def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0,one")
+    assert code == 2
+    assert "not 'one'" in said
+
+
+def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ["paper", "run", "smoke", "--seeds", "0", "-q", "--set", "checkpoint_samples=6"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "ocssl", *words], cwd=tmp_path, env=environment)
+    _wait_until_second_run_has_a_checkpoint(tmp_path / "runs", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").glob("*.json")}
+    assert done
+    code, said = ocssl(*words)
+    assert code == 0, said
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    resumed = [log for log in (tmp_path / "runs").glob("*/log.txt") if "resumed at image" in log.read_text()]
+    assert len(resumed) == 1
+    assert [cell.seeds for cell in table_cells(tmp_path / "results").values()] == [(0,)] * 4
+
+
+def _wait_until_second_run_has_a_checkpoint(runs: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if len([run for run in runs.glob("*") if any((run / "checkpoints").glob("[0-9]*"))]) > 1:
+            return
+        time.sleep(0.01)
+    pytest.fail("the second run never got to a checkpoint")

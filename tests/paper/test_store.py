@@ -1,0 +1,148 @@
+"""What enters a table, what does not, and that a person is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from made_up import CLA_E, PUBLISHED, Ocssl, content, put
+
+from ocssl.paper import Cell, Store, cells, find_table, read_store
+
+
+def cla_e(store: Store, *, protocol: str = "clean", tuning: str = "paper") -> Cell:
+    """The cell of CLA-E on CIFAR-100 in the first table."""
+    (cell,) = (
+        cell
+        for cell in cells(store, find_table("high-simsiam"))
+        if (cell.row.name, cell.dataset, cell.protocol, cell.tuning) == ("cla-e", "cifar100", protocol, tuning)
+    )
+    return cell
+
+
+def test_the_published_results_are_whole_and_stand_in_their_tables() -> None:
+    store = read_store(PUBLISHED)
+    assert store.problems == ()
+    assert store.results
+    placed = {
+        run.path
+        for name in ("high-simsiam", "low-simsiam")
+        for cell in cells(store, find_table(name))
+        for run in cell.runs.values()
+    }
+    assert {CLA_E, PUBLISHED / "cifar100-simsiam-cla-e-fifo-low-clean-seed0.json"} <= placed
+
+
+def test_a_cell_has_mean_and_sample_deviation_over_its_seeds(tmp_path: Path) -> None:
+    for seed, final, avg in ((0, 50.0, 40.0), (1, 51.0, 43.0), (2, 53.5, 43.0)):
+        put(tmp_path, f"a{seed}", content(seed=seed, final=final, avg=avg))
+    cell = cla_e(read_store(tmp_path))
+    assert cell.seeds == (0, 1, 2)
+    assert cell.final.mean == pytest.approx(51.5)
+    assert cell.final.std == pytest.approx(math.sqrt((1.5**2 + 0.5**2 + 2.0**2) / 2))
+    assert cell.avg.mean == pytest.approx(42.0)
+    assert cell.final.difference == pytest.approx(51.5 - 43.1)
+    assert cell.avg.published is not None
+    assert (cell.avg.published.mean, cell.avg.published.std) == (36.0, 0.2)
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    put(tmp_path, "a", content(final=50.0))
+    assert cla_e(read_store(tmp_path)).final.std is None
+
+
+def test_protocols_never_meet_in_one_number(tmp_path: Path) -> None:
+    put(tmp_path, "clean", content(final=50.0))
+    put(tmp_path, "authors", content(final=40.0, protocol="authors"))
+    store = read_store(tmp_path)
+    assert cla_e(store).final.by_seed == {0: 50.0}
+    assert cla_e(store, protocol="authors").final.by_seed == {0: 40.0}
+
+
+def test_how_fast_a_run_was_made_makes_no_other_experiment_but_everything_else_does(tmp_path: Path) -> None:
+    put(tmp_path, "quick", content(seed=0, execution="eager", precision="fp32", device="cpu", data_root="elsewhere"))
+    for seed, other in enumerate(
+        ({"memory_size": 500}, {"data_seed": 3}, {"measure_on": "validation"}, {"tau": 0.9}), 1
+    ):
+        put(tmp_path, f"other{seed}", content(seed=seed, **other))
+    assert cla_e(read_store(tmp_path)).seeds == (0,)
+
+
+def test_the_untrained_encoder_is_what_runs_measured_before_their_first_image(tmp_path: Path) -> None:
+    put(tmp_path, "a", content(seed=0) | {"references": {"untrained": 15.0}})
+    put(tmp_path, "b", content(seed=1) | {"references": {"untrained": 13.0}})
+    random = next(cell for cell in cells(read_store(tmp_path), find_table("high-simsiam")) if cell.row.untrained)
+    assert random.final.by_seed == {0: 15.0, 1: 13.0}
+    assert random.final.published is not None
+    assert random.final.published.mean == 15.4
+
+
+def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path, ocssl: Ocssl) -> None:
+    found = content(final=90.0, seed=1)
+    del found["protocol"]
+    put(tmp_path / "results", "nameless", found)
+    put(tmp_path / "results", "sound", content(final=50.0))
+    code, printed = ocssl("paper", "show", "high-simsiam")
+    assert code == 0
+    assert "nameless.json' does not say its protocol" in printed
+    assert cla_e(read_store(tmp_path / "results")).final.by_seed == {0: 50.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CLA_E.read_text()[:700], "is not whole JSON"),
+        ("", "is not whole JSON"),
+        ("[1, 2]", "is not a complete result"),
+        (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
+        (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
+        (json.dumps(content() | {"protocol": "authors"}), "says protocol authors, but its configuration says clean"),
+        (json.dumps(content() | {"seed": 7}), "says seed 7, but its configuration says 0"),
+        (json.dumps(content(memroy="fifo")), "unknown setting 'memroy'"),
+    ],
+)
+def test_a_half_written_or_wrong_file_is_reported_and_does_not_count(
+    tmp_path: Path, ocssl: Ocssl, text: str, said: str
+) -> None:
+    put(tmp_path / "results", "sound", content(final=50.0, seed=2))
+    (tmp_path / "results" / "broken.json").write_text(text)
+    code, printed = ocssl("paper", "show", "high-simsiam")
+    assert code == 0
+    assert said in printed
+    assert "broken.json" in printed
+    assert cla_e(read_store(tmp_path / "results")).final.by_seed == {2: 50.0}
+
+
+def test_results_that_disagree_are_reported_and_neither_counts(tmp_path: Path, ocssl: Ocssl) -> None:
+    results = tmp_path / "results"
+    put(results, "mine", content(final=50.0))
+    put(results, "yours", content(final=47.5))
+    put(results, "third", content(final=51.0, seed=1))
+    cell = cla_e(read_store(results))
+    assert cell.final.by_seed == {1: 51.0}
+    assert [sorted(path.name for path in problem.paths) for problem in cell.problems] == [["mine.json", "yours.json"]]
+    for command in (("show", "high-simsiam"), ("list",)):
+        code, printed = ocssl("paper", *command)
+        assert code == 0
+        assert "results that disagree: Final 50.00 in 'results/mine.json' and 47.50 in 'results/yours.json'" in printed
+    (results / "yours.json").unlink()
+    assert cla_e(read_store(results)).final.by_seed == {0: 50.0, 1: 51.0}
+
+
+def test_copies_of_one_result_count_once_and_trouble_nobody(tmp_path: Path) -> None:
+    put(tmp_path, "a", content(final=50.0))
+    put(tmp_path / "backup", "a", content(final=50.0))
+    store = read_store(tmp_path)
+    assert store.problems == ()
+    assert cla_e(store).final.by_seed == {0: 50.0}
+
+
+def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
+    for seed, gpu in enumerate(("one", "another")):
+        found = content(seed=seed)
+        put(tmp_path, gpu, found | {"hardware": found["hardware"] | {"gpu": gpu}})
+    assert cla_e(read_store(tmp_path)).seconds.mean is None
+    (tmp_path / "another.json").unlink()
+    assert cla_e(read_store(tmp_path)).seconds.mean == content()["train_seconds"]
