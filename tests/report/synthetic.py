@@ -64,9 +64,10 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
     draw = numpy.random.default_rng([seed, sum(map(ord, "".join(row.values()) + protocol))])
     final = float(row["final"]) + LIFT[protocol] * (row["budget"] == "high") + float(draw.normal(0, 0.35))
     iid = row["method"] == "iid"
+    planned = 2 * samples * int(row["n_p"]) * int(row["b"]) // 10
+    samples = planned // 2 if iid else samples
     borders = [samples] if iid else [samples * (index + 1) // EXPERIENCES for index in range(EXPERIENCES)]
     curve = [round(final, 2)] if iid else _curve(final, float(row["avg"]), draw)
-    planned = 2 * samples * int(row["n_p"]) * int(row["b"]) // 10
     seconds = planned / 42_000 * SLOWNESS.get(row["method"], 1.0) * float(draw.uniform(0.97, 1.03)) + 11
     found = {
         "strategy": "iid" if iid else config["strategy"],
@@ -80,7 +81,7 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
         "avg": None if iid else sum(curve) / len(curve),
         "curve": curve,
         "cbp_planned": planned,
-        "cbp_spent": planned if iid or row["b"] == "10" else planned - 9_984,
+        "cbp_spent": planned if iid else planned - _warm_up(int(row["b"]) - 10, int(row["n_p"])),
         "train_seconds": seconds,
         "eval_seconds": 15.0,
         "knn": None,
@@ -100,6 +101,11 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
         "finished": f"2026-01-01T00:{10 + seed:02d}:00+00:00",
     }
     return Result.model_validate(found | changes)
+
+
+def _warm_up(replayed: int, passes: int) -> int:
+    """What is not spent because replay begins only once the memory holds more than a step replays."""
+    return 2 * replayed * passes * (replayed // 10 + 1)
 
 
 @cache

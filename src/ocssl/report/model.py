@@ -72,8 +72,12 @@ class Sheet:
     @property
     def title(self) -> str:
         """Data set and table."""
-        title = self.table.title
-        return f"{spell(self.dataset)}, {title[0].lower() if title[1:2].islower() else title[0]}{title[1:]}"
+        return f"{spell(self.dataset)}, {self.table.title}"
+
+    @property
+    def family(self) -> str:
+        """What it has in common with sheets of other budgets."""
+        return ", ".join(spell(name) for name in (self.dataset, self.method) if name)
 
     def label(self, line: Line) -> str:
         """The row's name; where two share it (i.i.d. at both blocks of the low budget), with b."""
@@ -85,6 +89,11 @@ class Sheet:
         """Whether rows are variants of a few strategies, which colours cannot tell apart."""
         looks = [line.look for line in self.lines]
         return self.table.id != OTHER and len(set(looks)) < len(looks) - 1
+
+    @property
+    def compares_budgets(self) -> bool:
+        """Whether its rows may stand in one figure against CBP: strategies as they are, at whatever budget."""
+        return not self.is_ablation or self.table.id.startswith("passes")
 
     def runs(self) -> set[Path]:
         """Files of the results in it."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from ocssl.paper import TABLES
+
+STRATEGIES = {row.name: row.label for table in TABLES.values() for row in table.rows} | {"pfr": "PFR"}
+"""Labels of the paper's rows."""
+
 KNOWN = {
     "cifar100": "CIFAR-100",
     "cifar10": "CIFAR-10",
@@ -28,3 +33,12 @@ def spell(name: str) -> str:
     if "->" in name:
         return " → ".join(spell(part) for part in name.split("->"))
     return KNOWN.get(name, name)
+
+
+def label(row: str) -> str:
+    """A strategy as the paper prints it; a row's name is the strategy's but for ER, which has two.
+
+    >>> label("er-fifo"), label("mine")
+    ('ER w/ FIFO', 'mine')
+    """
+    return STRATEGIES.get(row, row)

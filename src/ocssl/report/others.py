@@ -10,10 +10,9 @@ from typing import Any
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Cell, Row, Score, Store, Stored, Table
 from ocssl.paper.identity import essence
-from ocssl.paper.tables import TABLES as PAPERS
+from ocssl.report.names import label
 
 OTHER = "other"
-LABELS = {row.name: row.label for table in PAPERS.values() for row in table.rows} | {"pfr": "PFR"}
 SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
 MOST_SETTINGS = 3
 
@@ -27,17 +26,17 @@ def other_cells(store: Store, claimed: Collection[Path]) -> Iterator[Cell]:
         for stored in together:
             experiments.setdefault(stored.experiment, stored)
         table = Table(OTHER, "other runs", (), {})
-        for stored, label in zip(experiments.values(), _labels(list(experiments.values())), strict=True):
-            yield _cell(store, table, stored, label)
+        for stored, name in zip(experiments.values(), _labels(list(experiments.values())), strict=True):
+            yield _cell(store, table, stored, name)
 
 
-def _cell(store: Store, table: Table, stored: Stored, label: str) -> Cell:
+def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
     config, result = stored.config, stored.result
     runs = store.runs(config, result.dataset)
     devices = {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in runs.values()}
     return Cell(
         table,
-        Row(f"{row_name(config)}-{stored.experiment[0][:8]}", label),
+        Row(f"{row_name(config)}-{stored.experiment[0][:8]}", name),
         result.dataset,
         result.protocol,
         "paper",
@@ -52,7 +51,7 @@ def _cell(store: Store, table: Table, stored: Stored, label: str) -> Cell:
 
 def _labels(experiments: list[Stored]) -> list[str]:
     """The strategy's name and, where it stands there twice, the settings in which its experiments differ."""
-    names = [LABELS.get(row_name(stored.config), row_name(stored.config)) for stored in experiments]
+    names = [label(row_name(stored.config)) for stored in experiments]
     settings = [essence(stored.config) for stored in experiments]
     return [
         ", ".join([name, *_differing(own, [other for twin, other in zip(names, settings, strict=True) if twin == name])])

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ocssl.experiments.presets import row_name
 from ocssl.experiments.result import Result
 from ocssl.paper import Cell, Score, Stored
 from ocssl.report.columns import spent_by
 from ocssl.report.model import Line, Report, Sheet
+from ocssl.report.names import label, spell
 from ocssl.report.palette import look
 
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
@@ -21,11 +23,11 @@ UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versio
 def payload(report: Report) -> dict[str, Any]:
     """Sheets with what is drawn of them, runs with their configuration, and a look for each strategy."""
     names = {stored.path: f"r{number}" for number, stored in enumerate(report.results)}
-    looks = sorted({line.look for sheet in report.sheets for line in sheet.lines})
+    looks = dict.fromkeys(line.look for sheet in report.sheets for line in sheet.lines)
     return {
         "sheets": [_sheet(sheet, names) for sheet in report.sheets],
         "runs": {names[stored.path]: _run(stored, stored.path in report.disputed) for stored in report.results},
-        "looks": {name: {"marker": look(name).marker, "dash": look(name).dash} for name in looks},
+        "looks": {name: {"label": label(name), "marker": look(name).marker, "dash": look(name).dash} for name in looks},
     }
 
 
@@ -47,15 +49,18 @@ def _sheet(sheet: Sheet, names: dict[Path, str]) -> dict[str, Any]:
         "method": sheet.method,
         "budget": sheet.budget,
         "protocol": sheet.protocol,
+        "protocolName": spell(sheet.protocol),
+        "family": sheet.family,
         "ablation": sheet.is_ablation,
+        "budgets": sheet.compares_budgets,
         "series": [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.cells],
     }
 
 
 def _series(sheet: Sheet, line: Line, cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
-    label = sheet.label(line)
+    name = sheet.label(line)
     return {
-        "label": label if cell.tuning == "paper" else f"{label}, own lr and ω",
+        "label": name if cell.tuning == "paper" else f"{name}, own lr and ω",
         "look": line.look,
         "tuned": cell.tuning == "own",
         "contends": line.contends,
@@ -86,6 +91,8 @@ def _score(score: Score) -> dict[str, Any]:
 def _run(stored: Stored, disputed: bool) -> dict[str, Any]:
     result = stored.result
     return {
+        "name": run_title(stored),
+        "facts": {name: getattr(result, name) for name in ("strategy", "method", "memory", "dataset", "budget")},
         "path": str(stored.path),
         "disputed": disputed,
         "result": {name: value for name, value in result.model_dump(mode="json").items() if name not in UNSHOWN},
@@ -95,6 +102,13 @@ def _run(stored: Stored, disputed: bool) -> dict[str, Any]:
         "versions": result.versions,
         "hardware": result.hardware,
     }
+
+
+def run_title(stored: Stored) -> str:
+    """A run in a few words."""
+    result = stored.result
+    words = [label(row_name(stored.config)), result.method and spell(result.method), spell(result.dataset)]
+    return ", ".join(word for word in words if word) + f", seed {result.seed}"
 
 
 def budget_of(cell: Cell) -> str:
@@ -121,19 +135,17 @@ def curve_of(cell: Cell) -> dict[str, list[float]] | None:
 
 
 def step_milliseconds(cell: Cell) -> float | None:
-    """Training time of one step; None where runs come from several devices or continue others."""
-    steps = [_steps(run.result) for run in cell.runs.values()]
-    if not cell.seconds.by_seed or not all(steps):
+    """Training time of one step; None where runs come from several devices."""
+    if not cell.seconds.by_seed:
         return None
-    return 1000 * statistics.fmean(cell.seconds.by_seed.values()) / statistics.fmean(filter(None, steps))
+    return 1000 * statistics.fmean(run.result.train_seconds / _steps(run.result) for run in cell.runs.values())
 
 
-def _steps(result: Result) -> float | None:
-    """n_p · N / b_s, as the paper counts them; i.i.d. training has as many for the same CBP."""
+def _steps(result: Result) -> float:
+    """As the paper counts them: n_p · N / b_s, and for i.i.d. training one for each batch of b."""
     config = result.config
-    if config.get("init_from") is not None or config.get("cbp") is not None:
-        return None
-    return float(config["passes"] * result.samples / config["stream_batch"])
+    each = 1 / config["batch"] if config["iid"] else config["passes"] / config["stream_batch"]
+    return float(result.samples * each)
 
 
 def device_of(cell: Cell) -> str | None:

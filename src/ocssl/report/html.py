@@ -1,0 +1,192 @@
+"""A report as one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from html import escape
+from importlib import resources
+from itertools import groupby
+from string import Template
+
+from ocssl.experiments.presets import row_name
+from ocssl.paper import Problem, Stored
+from ocssl.report.columns import Column, Entry, columns
+from ocssl.report.model import Line, Report, Sheet
+from ocssl.report.names import label, spell
+from ocssl.report.palette import look
+from ocssl.report.payload import payload, to_script
+
+STYLES = ("style.css", "charts.css")
+SCRIPTS = (
+    "dom.js",
+    "state.js",
+    "details.js",
+    "tip.js",
+    "plot.js",
+    "bars.js",
+    "stream.js",
+    "scatter.js",
+    "filters.js",
+    "tables.js",
+    "main.js",
+)
+FEW_PATHS = 3
+
+
+def to_html(report: Report) -> str:
+    """The whole page. Tables are in its markup; figures are drawn by its script from JSON inside it."""
+    values = payload(report)
+    names = {run["path"]: name for name, run in values["runs"].items()}
+    return Template(_file("page.html")).substitute(
+        title=escape(report.title),
+        lede=escape(_lede(report)),
+        style="\n".join([*map(_file, STYLES), *_colours(values["looks"])]),
+        problems=_problems(report.problems) if report.problems else "",
+        sheets="\n".join(_sheet(sheet, names) for sheet in report.sheets) or '<p class="note">No whole result yet.</p>',
+        runs=_runs(report, names),
+        data=to_script(values),
+        script="(() => {\n'use strict';\n" + "\n".join(_file(f"script/{name}") for name in SCRIPTS) + "\n})();",
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("ocssl.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _colours(looks: Iterable[str]) -> Iterator[str]:
+    for name in looks:
+        yield f":root {{ --look-{name}: light-dark({look(name).colour}, {look(name).on_dark}); }}"
+
+
+def _lede(report: Report) -> str:
+    runs = len(report.results)
+    protocols = sorted({stored.result.protocol for stored in report.results}, reverse=True)
+    words = [f"{runs} run{'' if runs == 1 else 's'}"]
+    words += [f"{' and '.join(map(spell, protocols))} protocol{'s' if len(protocols) > 1 else ''}"] if protocols else []
+    words += [f"newest result of {report.latest}"] if report.latest else []
+    return " · ".join(words)
+
+
+def _problems(problems: tuple[Problem, ...]) -> str:
+    many = len(problems) > 1
+    return (
+        '<section class="problems" id="problems" aria-labelledby="problems-title">'
+        f'<h2 id="problems-title">{len(problems)} problem{"s" if many else ""} to look at</h2>'
+        f"<p>{'None of these' if many else 'This did not'} {'entered' if many else 'enter'} a number on this page.</p>"
+        f"<ul>{''.join(f'<li>{_problem(problem)}</li>' for problem in problems)}</ul></section>"
+    )
+
+
+def _problem(problem: Problem) -> str:
+    untold = [str(path) for path in problem.paths if str(path) not in problem.sentence]
+    if not untold:
+        return escape(problem.sentence)
+    files = "<br>".join(escape(path) for path in untold)
+    return (
+        f"{escape(problem.sentence)}<details{' open' if len(untold) <= FEW_PATHS else ''}>"
+        f"<summary>{len(untold)} file{'s' if len(untold) > 1 else ''}</summary>{files}</details>"
+    )
+
+
+def _sheet(sheet: Sheet, names: dict[str, str]) -> str:
+    shown = columns(sheet)
+    facets = _facets(dataset=sheet.dataset, method=sheet.method, budget=sheet.budget, protocol=sheet.protocol)
+    rows = "\n".join(_line(sheet, line, shown, names) for line in sheet.lines)
+    heads = "".join(_head(column.title, note=column.note) for column in shown)
+    title = escape(sheet.title)
+    return (
+        f'<div class="sheet" id="{escape(sheet.id)}" {facets}>'
+        f'<div class="heading"><h3>{title}</h3>{_badge(sheet.protocol)}</div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}, {escape(spell(sheet.protocol))} protocol">'
+        f"<table><thead>{_groups(shown)}<tr>{_head('strategy', 'ascending')}{heads}</tr></thead>"
+        f"<tbody>{rows}</tbody></table></div></div>"
+    )
+
+
+def _groups(shown: list[Column]) -> str:
+    cells = "".join(
+        f'<th colspan="{len(list(together))}" scope="colgroup">{escape(group)}</th>'
+        for group, together in groupby(shown, key=lambda column: column.group)
+    )
+    return f'<tr class="groups"><th></th>{cells}</tr>'
+
+
+def _head(title: str, first: str = "descending", note: str = "") -> str:
+    """A heading that sorts, `first` this way; words stand on the left and begin at A."""
+    text = "n<sub>p</sub>" if title == "n_p" else escape(title)
+    hint = f' title="{escape(note)}"' if note else ""
+    button = f'<button type="button" class="sort"{hint}>{text}</button>'
+    side = ' class="text"' if first == "ascending" else ""
+    return f'<th scope="col"{side} aria-sort="none" data-first="{first}">{button}</th>'
+
+
+def _line(sheet: Sheet, line: Line, shown: list[Column], names: dict[str, str]) -> str:
+    name = sheet.label(line)
+    classes = ["" if line.contends else "bound", "" if any(cell.runs for cell in line.cells) else "unrun"]
+    entries = "".join(_entry(column, column.entry(line), names) for column in shown)
+    return f'<tr class="{" ".join(filter(None, classes))}">{_row_head(line.look, name)}{entries}</tr>'
+
+
+def _row_head(key: str, name: str) -> str:
+    swatch = f'<span class="key" style="--c: var(--look-{escape(key)})"></span>'
+    return f'<th scope="row" data-sort="{escape(name)}">{swatch}{escape(name)}</th>'
+
+
+def _entry(column: Column, entry: Entry, names: dict[str, str]) -> str:
+    if entry.number is None:
+        return '<td class="unrun">–</td>'
+    std = f'<span class="std">±{entry.spread_text()}</span>' if entry.spread is not None else ""
+    text = f'<span class="value {entry.place or ""}">{escape(entry.plain())}</span>{std}'
+    runs = [names[str(run.path)] for run in entry.cell.runs.values()] if entry.cell else []
+    if runs:
+        text = f'<button type="button" class="open" data-runs="{" ".join(runs)}">{text}</button>'
+    kind = ' class="paper"' if column.title == "paper" else ""
+    return f'<td{kind} data-sort="{entry.number}">{text}</td>'
+
+
+def _runs(report: Report, names: dict[str, str]) -> str:
+    words, numbers = ("data set", "objective", "budget", "protocol"), ("seed", "Final, %", "Avg, %", "CBP", "time, s")
+    heads = "".join(_head(title, "ascending") for title in ("strategy", *words))
+    heads += "".join(_head(title) for title in numbers)
+    rows = "\n".join(
+        _run(stored, names[str(stored.path)], stored.path in report.disputed) for stored in report.results
+    )
+    return (
+        '<p class="note runs-count"></p><div class="scroll tall" tabindex="0" role="region" aria-label="Every run">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _run(stored: Stored, name: str, disputed: bool) -> str:
+    result, key = stored.result, row_name(stored.config)
+    facets = {
+        "dataset": result.dataset,
+        "method": result.method or "",
+        "budget": result.budget,
+        "protocol": result.protocol,
+    }
+    words = "".join(
+        f'<td class="text" data-sort="{escape(value)}">{escape(spell(value)) or "own"}</td>' for value in facets.values()
+    )
+    values = (
+        Entry(result.seed, text=str(result.seed)),
+        Entry(result.final),
+        Entry(result.avg),
+        Entry(result.cbp_spent, text=f"{result.cbp_spent:,}"),
+        Entry(result.train_seconds, digits=0),
+    )
+    numbers = "".join(_entry(Column("", "", lambda _, entry=value: entry), value, {}) for value in values)
+    flag = ' <span class="flag">disagrees with another file</span>' if disputed else ""
+    title = f'<button type="button" class="open" data-runs="{name}"><span class="value">{escape(label(key))}</span></button>'
+    head = f'<th scope="row" data-sort="{escape(label(key))}"><span class="key" style="--c: var(--look-{escape(key)})"></span>'
+    return f"<tr {_facets(**facets)}>{head}{title}{flag}</th>{words}{numbers}</tr>"
+
+
+def _badge(protocol: str) -> str:
+    return f'<span class="badge {escape(protocol)}">{escape(spell(protocol))} protocol</span>'
+
+
+def _facets(**values: str) -> str:
+    return " ".join(
+        f'data-{name}="{escape(value)}" data-{name}-name="{escape(spell(value))}"' for name, value in values.items()
+    )

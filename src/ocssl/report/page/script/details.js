@@ -1,0 +1,56 @@
+// A run's whole configuration, in a dialog; the runs of one cell stand side by side, by seed.
+
+const dialog = document.getElementById("details");
+
+function openRuns(names, at = 0) {
+  const run = data.runs[names[at]];
+  dialog.replaceChildren(
+    html("header", {},
+      html("div", {},
+        html("h2", { id: "details-title" }, run.name),
+        names.length > 1 && seedChoices(names, at) || null),
+      html("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Close")),
+    html("div", { class: "body" }, ...describeRun(run)));
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
+function seedChoices(names, at) {
+  return html("div", { class: "choices", role: "group", "aria-label": "Seed" }, ...names.map((name, index) =>
+    html("button", {
+      type: "button", "aria-pressed": String(index === at),
+      onclick: () => { openRuns(names, index); dialog.querySelectorAll(".choices button")[index].focus(); },
+    }, `seed ${data.runs[name].result.seed}`)));
+}
+
+function describeRun(run) {
+  const { result } = run;
+  const numbers = { "Final, %": fixed(result.final), "Avg, %": fixed(result.avg) };
+  numbers["CBP spent"] = result.cbp_spent.toLocaleString("en");
+  numbers["training, s"] = fixed(result.train_seconds, 1);
+  return [
+    html("dl", { class: "figures" }, ...Object.entries(numbers).map(([name, value]) =>
+      html("div", {}, html("dt", {}, name), html("dd", {}, value)))),
+    run.disputed ? html("p", { class: "warning" }, "Another file says otherwise about this very run; neither counts.") : null,
+    ...result.warnings.map((warning) => html("p", { class: "warning" }, warning)),
+    html("p", { class: "path" }, run.path),
+    ...settings("Run", { ...run.facts, protocol: result.protocol, seed: result.seed, code: result.code,
+      started: result.started, finished: result.finished, "CBP planned": result.cbp_planned,
+      "evaluation, s": +result.eval_seconds.toFixed(1), "stream fingerprint": result.fingerprint }),
+    ...settings("Configuration", run.config),
+    ...settings("Versions", run.versions),
+    ...settings("Hardware", run.hardware),
+  ];
+}
+
+function settings(title, values) {
+  return [
+    html("h3", {}, title),
+    html("dl", { class: "settings" }, ...Object.entries(values).flatMap(([name, value]) =>
+      [html("dt", {}, name), html("dd", {}, spelled(value))])),
+  ];
+}
+
+const spelled = (value) => (value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
