@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SEEDS  ?= 0
+SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-slow test-gpu lint types docs clean
+.PHONY: help demo paper-smoke test test-slow test-gpu lint types docs clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -22,6 +23,11 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.installed-plot  ## train three strategies on a drawn stream, with a table and a plot
 	@$(BIN)/ocssl demo $(foreach seed,$(SEEDS),--seed $(seed))
+
+paper-smoke: $(VENV)/.installed-plot ## a table of tiny runs on CPU, from runs to report, in build/paper-smoke
+	@rm -rf $(SMOKE)
+	@$(BIN)/ocssl paper run smoke --seeds 0,1 --results $(SMOKE)/results --runs $(SMOKE)/runs --quiet
+	@$(BIN)/ocssl paper show smoke --results $(SMOKE)/results
 
 test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(MAKE) --no-print-directory lint types
@@ -44,4 +50,4 @@ docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:           ## remove the environment and everything generated
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build
