@@ -68,6 +68,7 @@ class Augmentation:
         scale, ratio: range of the crop's area (fraction) and aspect.
         flip, jitter, gray: probabilities.
         brightness, contrast, saturation, hue: strength of the jitter.
+        dtype: of the views; they are computed in float32.
 
     >>> augment = Augmentation(image_size=32)
     >>> images = torch.zeros(4, 3, 32, 32, dtype=torch.uint8)
@@ -91,6 +92,7 @@ class Augmentation:
         saturation: float = 0.2,
         hue: float = 0.1,
         gray: float = 0.2,
+        dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
         if order not in ORDERS:
@@ -104,6 +106,7 @@ class Augmentation:
         self.scale, self.ratio = scale, ratio
         self.p_flip, self.p_jitter, self.p_gray = flip, jitter, gray
         self.hue = hue
+        self.dtype = dtype
         # Constants live on the device from the start: a captured step may not copy from the host.
         self.mean = torch.tensor(mean, dtype=torch.float32, device=device).view(1, 3, 1, 1)
         self.std = torch.tensor(std, dtype=torch.float32, device=device).view(1, 3, 1, 1)
@@ -136,6 +139,9 @@ class Augmentation:
         >>> aug.normalize(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)).flatten().tolist()
         [1.0, 1.0, 1.0]
         """
+        return self._normal(images).to(self.dtype)
+
+    def _normal(self, images: Tensor) -> Tensor:
         return (images.float() / 255 - self.mean) / self.std
 
     def draw(self, n: int, height: int, width: int, generator: torch.Generator) -> Draws:
@@ -170,8 +176,8 @@ class Augmentation:
         """
         if self.order == "clean":
             pixels = self._recolour(self.crop_and_flip(images.float() / 255, draws), draws)
-            return (pixels - self.mean) / self.std
-        return self._recolour(self.crop_and_flip(self.normalize(images), draws), draws)
+            return ((pixels - self.mean) / self.std).to(self.dtype)
+        return self._recolour(self.crop_and_flip(self._normal(images), draws), draws).to(self.dtype)
 
     def crop_and_flip(self, images: Tensor, draws: Draws) -> Tensor:
         """Bilinear resize of each crop, mirrored where drawn so; reading clamps to the crop's edge, not the image's."""

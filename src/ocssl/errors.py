@@ -39,6 +39,10 @@ class DivergedError(OcsslError, ArithmeticError):
     """Training produced NaN or infinity."""
 
 
+class PeerError(OcsslError, ConnectionError):
+    """Another process of the group has failed, died or hangs; the message names its rank."""
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """The error for an absent optional dependency, with the command that mends it.
 

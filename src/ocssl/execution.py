@@ -157,9 +157,14 @@ def make_executor(name: str, machine: Machine) -> Executor:
     choice("execution", name, EXECUTIONS)
     host_work = machine.memory is not None and machine.memory.host_work
     if name == "auto":
-        name = "graph" if machine.device.type == "cuda" and not host_work else "eager"
+        captures = machine.device.type == "cuda" and not host_work and machine.group.alone
+        name = "graph" if captures else "eager"
     if name == "eager":
         return Eager(machine)
+    if not machine.group.alone:
+        raise ConfigError(
+            f"execution '{name}' works in one process only; use 'eager' in a group of {machine.group.size}"
+        )
     if host_work:
         kind = type(machine.memory).__name__
         raise ConfigError(f"execution '{name}' cannot capture memory {kind}, which works on the host; use 'eager'")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint, memory, methods, settings, strategies
+from ocssl import __version__, checkpoint, distributed, memory, methods, settings, strategies
 from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD, Augmentation
 from ocssl.batch import Outcome
 from ocssl.budget import Budget
@@ -20,7 +20,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, build_backbone, channels_last
+from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
 from ocssl.registry import unknown
 from ocssl.step import ALARM_BITS, Machine
 from ocssl.strategies import Setup, Strategy
@@ -50,10 +50,11 @@ class Learner:
             compared method's own paper does).
         options, method_options, memory_options: further settings of the strategy, the method and the memory.
         joint_views: all views in one forward pass; unset: yes, except in the authors' variant.
+        sync_norm: in a group of processes, batch norm sees the rows of all of them, not each process its own only.
         hidden_dim, output_dim: widths of the projector and the other heads.
         stem: of the backbone; ``"auto"`` takes the small one up to 64 pixels.
         mean, std: normalisation per channel.
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"`` (bf16 on a GPU).
+        precision: ``"fp32"``, ``"bf16"``, or ``"auto"`` (bf16 on a GPU); ``"fp64"`` to compare two ways of computing.
         execution: how steps are run: ``"eager"``, ``"graph"``, ``"compiled"``, or ``"auto"``.
         seed: of the weights and of every draw.
         device: ``"auto"`` takes a GPU where there is one.
@@ -91,6 +92,7 @@ class Learner:
         method_options: Mapping[str, Any] | None = None,
         memory_options: Mapping[str, Any] | None = None,
         joint_views: bool | None = None,
+        sync_norm: bool = True,
         momentum: float = 0.9,
         weight_decay: float = 1e-4,
         hidden_dim: int = 512,
@@ -98,7 +100,7 @@ class Learner:
         stem: Literal["auto", "small", "standard"] = "auto",
         mean: Sequence[float] = CIFAR100_MEAN,
         std: Sequence[float] = CIFAR100_STD,
-        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto",
         execution: Literal["auto", "eager", "graph", "compiled"] = "auto",
         seed: int = 0,
         device: str = "auto",
@@ -121,6 +123,7 @@ class Learner:
         self.method_options = method_options
         self.memory_options = memory_options
         self.joint_views = joint_views
+        self.sync_norm = sync_norm
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.hidden_dim = hidden_dim
@@ -154,11 +157,12 @@ class Learner:
         They are cut into stream minibatches; a remainder waits for the next call.
 
         Args:
-            images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images.
+            images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images. In a group of
+                processes, this one's part: the stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
         """
         arrived = as_uint8(images, self.image_size).to(self.machine.device, non_blocking=True)
-        queue = torch.cat([self._pending, arrived])
+        queue = torch.cat([self._pending, self.machine.group.concatenate(arrived)])
         whole = len(queue) - len(queue) % self.stream_batch
         for start in range(0, whole, self.stream_batch):
             # What waits is always exactly what was not trained on, so a callback may save the learner.
@@ -302,7 +306,10 @@ class Learner:
     # ------------------------------------------------------------------ saving
 
     def save(self, path: str | Path) -> None:
-        """Write the whole state into a folder, atomically; an earlier state there survives any failure."""
+        """Write the whole state into a folder, atomically; an earlier state there survives any failure.
+
+        In a group of processes everybody calls this, and the first one writes. Any number of them can load it.
+        """
         self.check_finite()
         parameters = self.get_params()
         if isinstance(self.backbone, nn.Module):
@@ -315,7 +322,9 @@ class Learner:
             "generator": self.machine.device.type,
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
-        checkpoint.write(path, "learner", facts, self._tensors())
+        tensors = self._tensors()
+        if self.machine.group.leads:
+            checkpoint.write(path, "learner", facts, tensors)
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
@@ -388,6 +397,11 @@ class Learner:
             settings.require(name, getattr(self, name), low=0)
         if self.stream_batch == 1 and (self.joint_views is False or self.variant == "authors"):
             raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
+        together = distributed.current().size
+        if self.stream_batch < together:
+            raise ConfigError(
+                f"stream_batch ({self.stream_batch}) must be at least the number of processes ({together})"
+            )
         settings.require("tau", self.tau, low=0, high=1)
         settings.require("seed", self.seed, low=0, whole=True)
         if self.omega is not None:
@@ -399,8 +413,9 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_seed(self.seed, 0))
             encoder, strategy = self._networks()
-        encoder.to(device)
-        strategy.to(device)
+        dtype = settings.network_dtype(self.precision)
+        encoder.to(device, dtype)
+        strategy.to(device, dtype)
         if device.type == "cuda":
             channels_last(encoder)
             channels_last(strategy)
@@ -410,11 +425,14 @@ class Learner:
             encoder=encoder,
             strategy=strategy,
             memory=self._make_memory(strategy, encoder.output_dim, device),
-            augment=Augmentation(self.image_size, order=order, mean=self.mean, std=self.std, device=device),
+            augment=Augmentation(
+                self.image_size, order=order, mean=self.mean, std=self.std, dtype=dtype, device=device
+            ),
             optimizer=self._make_optimizer(parameters, fused=device.type == "cuda"),
             generator=torch.Generator(device).manual_seed(_seed(self.seed, 1)),
             autocast=settings.autocast_dtype(self.precision, device),
             joint_views=self.variant != "authors" if self.joint_views is None else self.joint_views,
+            group=distributed.current(),
             steps=torch.zeros((), dtype=torch.int64, device=device),
             alarm=torch.zeros((), dtype=torch.int64, device=device),
         )
@@ -430,6 +448,8 @@ class Learner:
         else:
             method = methods.get(method_name)(dims, **settings.method_options(method_name, self.method_options))
         encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
+        if self.sync_norm and not encoder.group.alone:
+            synchronise(encoder, encoder.group)
         setup = Setup(
             encoder=encoder,
             method=method,
@@ -463,6 +483,8 @@ class Learner:
         columns = strategy.columns()
         if kind.needs_features:
             columns.setdefault("features", Column((output_dim,)))
+        if (dtype := settings.network_dtype(self.precision)) != torch.float32:
+            columns = {name: Column(column.shape, dtype) for name, column in columns.items()}
         return kind(
             self.memory_size,
             (3, self.image_size, self.image_size),

@@ -16,6 +16,15 @@ from torch import Tensor
 P = ParamSpec("P")
 
 
+def full(tensor: Tensor) -> Tensor:
+    """In float32 at least; what has more precision, or none (integers, booleans), stays as it is.
+
+    >>> full(torch.ones(1, dtype=torch.bfloat16)).dtype, full(torch.ones(1, dtype=torch.float64)).dtype
+    (torch.float32, torch.float64)
+    """
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
 def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Compute a loss in float32 even under autocast: low temperatures magnify what bfloat16 rounds away."""
 
@@ -23,9 +32,13 @@ def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         device = next(value.device.type for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
         with torch.autocast(device, enabled=False):
-            return loss(*args, **kwargs)
+            return loss(*map(_raised, args), **{name: _raised(value) for name, value in kwargs.items()})  # type: ignore[arg-type]
 
     return wrapped
+
+
+def _raised(value: object) -> object:
+    return full(value) if isinstance(value, Tensor) else value
 
 
 @_full_precision
@@ -40,7 +53,7 @@ def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     >>> negative_cosine(a, a).item()
     -1.0
     """
-    return -F.cosine_similarity(predicted.float(), target.detach().float(), dim=-1).mean()
+    return -F.cosine_similarity(predicted, target.detach(), dim=-1).mean()
 
 
 @_full_precision
@@ -55,7 +68,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
     >>> round(nt_xent(z, z, temperature=1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
-    rows = F.normalize(torch.cat([first, second]).float(), dim=-1)
+    rows = F.normalize(torch.cat([first, second]), dim=-1)
     logits = rows @ rows.T / temperature
     logits = logits.masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), float("-inf"))
     partner = torch.arange(len(rows), device=rows.device).roll(len(first))
@@ -81,13 +94,12 @@ def supervised_contrastive(
     >>> round(supervised_contrastive(f, pairs, torch.tensor([True, True, False]), 1.0, 1.0).item(), 4)
     0.3133
     """
-    features = features.float()
     other = ~torch.eye(len(features), dtype=torch.bool, device=features.device)
     logits = features @ features.T / temperature
     log_probability = logits - logits.masked_fill(~other, float("-inf")).logsumexp(dim=1, keepdim=True)
-    weights = (positives & other).float()
+    weights = (positives & other).to(features.dtype)
     per_anchor = -(weights * log_probability).sum(1) / weights.sum(1).clamp(min=1)
-    counted = (anchors & (weights.sum(1) > 0)).float()
+    counted = (anchors & (weights.sum(1) > 0)).to(features.dtype)
     return temperature / base * (per_anchor * counted).sum() / counted.sum().clamp(min=1)
 
 
@@ -111,8 +123,8 @@ def relation_distillation(
     def relations(rows: Tensor, scale: float) -> Tensor:
         return (rows @ rows.T / scale).masked_fill(~other, float("-inf"))
 
-    target = relations(past.detach().float(), past_temperature).softmax(dim=1)
-    log_student = relations(current.float(), temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
+    target = relations(past.detach(), past_temperature).softmax(dim=1)
+    log_student = relations(current, temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
     return -(target * log_student).sum(dim=1).mean()
 
 
@@ -129,7 +141,7 @@ def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Ten
     >>> round(cross_contrast(here, there, 1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
-    here, there = F.normalize(here.float(), dim=-1), F.normalize(there.float(), dim=-1)
+    here, there = F.normalize(here, dim=-1), F.normalize(there, dim=-1)
     negatives = here.flatten(0, 1) @ there.flatten(0, 1).T / temperature
     positive = (here[0] * here[1]).sum(-1).repeat(2) / temperature
     logits = torch.cat([positive[:, None], negatives], dim=1)

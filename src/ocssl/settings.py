@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from ocssl import memory, methods, strategies
+from ocssl.distributed import current
 from ocssl.errors import ConfigError
 from ocssl.memory import Memory
 from ocssl.registry import unknown
 from ocssl.strategies import Strategy
 
 VARIANTS = ("clean", "authors", "origin")
-PRECISIONS = ("auto", "fp32", "bf16")
+PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 REPLAY_BATCH = 128  # replay samples per batch unless told otherwise: the paper's 138 with its stream_batch of 10
 
 
@@ -154,14 +155,25 @@ def autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if low else None
 
 
+def network_dtype(precision: str) -> torch.dtype:
+    """What weights and features are kept in.
+
+    >>> network_dtype("bf16")
+    torch.float32
+    """
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
 def pick_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is a CUDA device where there is one.
+    """The device of that name; ``auto`` is a CUDA device where there is one, in a group each process its own.
 
     >>> pick_device("cpu")
     device(type='cpu')
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda") if current().alone else torch.device("cuda", current().local_rank)
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

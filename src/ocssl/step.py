@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ocssl.augment import Augmentation
 from ocssl.batch import Outcome
+from ocssl.distributed import Group
+from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Encoder
 from ocssl.strategies import Strategy
@@ -27,6 +29,7 @@ class Machine:
     Attributes:
         autocast: the low precision of the forward pass, or None for float32 throughout.
         joint_views: all views in one forward pass, or each in its own.
+        group: the processes that train together.
         alarm: scalar int64 on the device, 0 while every loss was finite; see :meth:`watch`.
     """
 
@@ -38,6 +41,7 @@ class Machine:
     generator: torch.Generator
     autocast: torch.dtype | None
     joint_views: bool
+    group: Group
     steps: Tensor
     alarm: Tensor
 
@@ -51,6 +55,21 @@ class Machine:
         bad = torch.stack([(~loss.isfinite()).long() << i for i, loss in enumerate(losses)]).sum()
         self.steps.add_(1)
         self.alarm.copy_(torch.where((self.alarm == 0) & (bad > 0), (self.steps << ALARM_BITS) + bad, self.alarm))
+
+    def average(self) -> None:
+        """Bring the processes of a group together again after their own passes: the same step for everybody.
+
+        Statistics that each batch norm took of its own rows alone are averaged too.
+        """
+        if not self.group.alone:
+            parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+            self.group.average(parameter.grad for parameter in parameters if parameter.grad is not None)
+            self.group.average(
+                buffer
+                for network in (self.encoder, self.strategy)
+                for buffer in network.buffers()
+                if buffer.is_floating_point()
+            )
 
 
 def train_step(machine: Machine, stream: Tensor) -> Outcome:
@@ -67,10 +86,11 @@ def train_step(machine: Machine, stream: Tensor) -> Outcome:
     with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
         features = encoder(mixed, machine.joint_views)
         losses = strategy.losses(batch, mixed, features)
-    total = torch.stack([loss.float() for loss in losses.values()]).sum()
+    total = torch.stack([full(loss) for loss in losses.values()]).sum()
 
     machine.optimizer.zero_grad(set_to_none=True)
     total.backward()
+    machine.average()
     for _ in range(strategy.optimizer_repeats):
         machine.optimizer.step()
 

@@ -87,8 +87,6 @@ def run(
     Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
     """
     from ocssl.experiments.config import assignments, from_file, merged
-    from ocssl.experiments.progress import reporter_for
-    from ocssl.experiments.signals import Interrupted
 
     options = {
         "dataset": dataset,
@@ -110,28 +108,46 @@ def run(
     }
     given: dict[str, Any] = from_file(config) if config else {}
     given |= {name: value for name, value in options.items() if value is not None}
-    given = merged(given, assignments(settings or []))
-    reporter = reporter_for(quiet=quiet)
+    _together(merged(given, assignments(settings or [])), output, resume, quiet)
+
+
+def _together(given: dict[str, Any], output: Path | None, run: Path | None, quiet: bool) -> None:
+    """Run in the group that this process was started for; the first process speaks, the others of their peers only."""
+    from ocssl.distributed import membership
+    from ocssl.errors import OcsslError, PeerError
+    from ocssl.experiments.progress import reporter_for
+    from ocssl.experiments.signals import Interrupted
+
+    leads = True
     try:
-        if resume is not None:
-            _resume(resume, output, given, reporter)
-        else:
-            _start(given, output, reporter)
+        with membership() as group:
+            leads = group.leads
+            reporter = reporter_for(quiet=quiet)
+            said = _resume(run, output, given, reporter) if run is not None else _start(given, output, reporter)
+            if leads:
+                typer.echo(said)
     except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}", err=True)
+        if leads:
+            typer.echo(f"ocssl: {stopped}", err=True)
         raise typer.Exit(stopped.exit_code) from stopped
+    except PeerError:
+        raise
+    except OcsslError as error:
+        if leads:
+            raise
+        raise typer.Exit(2) from error
 
 
-def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> None:
+def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> str:
     from ocssl.experiments.launch import start
     from ocssl.experiments.presets import complete
 
     config = complete(given)
     place = output or Path("runs") / default_name(config)
-    _tell(place, start(config, place, reporter))
+    return _told(place, start(config, place, reporter))
 
 
-def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any) -> None:
+def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any) -> str:
     from ocssl.errors import ConfigError
     from ocssl.experiments.folder import RunFolder
     from ocssl.experiments.launch import resume
@@ -140,18 +156,16 @@ def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")
     if RunFolder(run).result.exists():
-        typer.echo(f"'{run}' is finished already", err=True)
-        _tell(run, read_result(run))
-    else:
-        _tell(run, resume(run, given, reporter))
+        reporter.say(f"'{run}' is finished already")
+        return _told(run, read_result(run))
+    return _told(run, resume(run, given, reporter))
 
 
-def _tell(place: Path, result: Any) -> None:
+def _told(place: Path, result: Any) -> str:
     if result.final is None:
-        typer.echo(f"finished, nothing measured; CBP {result.cbp_spent:,}; {place}")
-    else:
-        avg = "" if result.avg is None else f", Avg {result.avg:.2f} %"
-        typer.echo(f"Final {result.final:.2f} %{avg} ({result.protocol} protocol), CBP {result.cbp_spent:,}; {place}")
+        return f"finished, nothing measured; CBP {result.cbp_spent:,}; {place}"
+    avg = "" if result.avg is None else f", Avg {result.avg:.2f} %"
+    return f"Final {result.final:.2f} %{avg} ({result.protocol} protocol), CBP {result.cbp_spent:,}; {place}"
 
 
 def default_name(config: RunConfig) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import ocssl
+from ocssl.distributed import current
 
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
 
@@ -39,6 +40,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(device),
+        "processes": current().size,
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)

@@ -23,8 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from ocssl.checkpoint import sync
+from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments import config as configuration
 from ocssl.experiments.config import RunConfig
@@ -136,6 +140,21 @@ class RunFolder:
                 shutil.rmtree(old.rename(self.checkpoints / f"draft-{old.name}"), ignore_errors=True)
         return place
 
+    def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
+        """The backbone's weights as others can load them."""
+        draft = self.encoder.with_name(f".{self.encoder.name}")
+        try:
+            save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, draft)
+            draft.replace(self.encoder)
+        except (OSError, SafetensorError) as error:
+            draft.unlink(missing_ok=True)
+            raise CheckpointError(f"could not write '{self.encoder}': {error}") from error
+
+    def write_result(self, text: str) -> None:
+        """The last file of a run: with it, the run is over."""
+        with writing(self.result):
+            write_atomically(self.result, text)
+
     def list_checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
         return sorted(path for path in self.checkpoints.glob("[0-9]*") if path.is_dir())
@@ -159,6 +178,39 @@ class RunFolder:
         """What is here and was not left by a run that died before its first word."""
         ours = {".lock", "checkpoints"}
         return (p for p in self.path.iterdir() if p.name not in ours and not p.name.startswith(f".{self.config.name}"))
+
+
+class Bystander(RunFolder):
+    """The folder as the other processes of a group have it: they read, and leave the writing to the first."""
+
+    def check_free(self) -> None: ...
+
+    def create(self, config: RunConfig) -> None: ...
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        yield
+
+    def note(self, text: str) -> None: ...
+
+    def append(self, line: Mapping[str, Any]) -> None: ...
+
+    def cut_metrics(self, length: int) -> None: ...
+
+    def remove_drafts(self) -> None: ...
+
+    def write_encoder(self, weights: Mapping[str, Tensor]) -> None: ...
+
+    def write_result(self, text: str) -> None: ...
+
+    def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
+        learner.save(self.path)  # gives the first process what it holds
+        return self.path
+
+
+def open_folder(path: str | Path) -> RunFolder:
+    """The folder of a run for this process, in a group or alone."""
+    return RunFolder(path) if current().leads else Bystander(path)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.config import RunConfig, merged, parse
-from ocssl.experiments.folder import RunFolder, now
+from ocssl.experiments.folder import RunFolder, now, open_folder
 from ocssl.experiments.initial import take_over
-from ocssl.experiments.material import load_material
+from ocssl.experiments.material import Material, load_material
 from ocssl.experiments.progress import Reporter
 from ocssl.experiments.result import Result
 from ocssl.experiments.route import plan_route
@@ -25,14 +26,14 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
 
     Nothing is written before everything that the configuration names was found and fits together.
     """
-    folder = RunFolder(output)
+    folder = open_folder(output)
     folder.check_free()
-    trackers = Trackers(config)
+    trackers = _trackers(config)
     learner = Learner(**config.learner())
     state = State(started=now())
     if config.init_from is not None:
         state.cbp_before = take_over(learner, config.init_from)
-    material = load_material(config, learner.machine.device)
+    material = _material(config, learner)
     route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
     with folder.lock():
         folder.create(config)
@@ -46,16 +47,27 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     Args:
         changes: settings to have from now on; only those that decide no number may differ.
     """
-    folder = RunFolder(path)
+    folder = open_folder(path)
     config = _changed(folder, changes or {})
-    trackers = Trackers(config)
+    trackers = _trackers(config)
     with folder.lock():
         folder.remove_drafts()
         learner, state = _restore(config, folder)
-        material = load_material(config, learner.machine.device)
+        material = _material(config, learner)
         route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
         folder.note(f"resumed at image {learner.seen}")
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
+
+
+def _material(config: RunConfig, learner: Learner) -> Material:
+    """The images; in a group the first process decodes those that are not yet in the cache, for everybody."""
+    group = learner.machine.group
+    with group.at_length(), group.leader_first():
+        return load_material(config, learner.machine.device)
+
+
+def _trackers(config: RunConfig) -> Trackers:
+    return Trackers(config if current().leads else config.model_copy(update={"trackers": []}))
 
 
 def _changed(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:

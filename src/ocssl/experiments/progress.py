@@ -71,6 +71,13 @@ class Reporter(AbstractContextManager["Reporter"]):
         print(f"ocssl: warning: {text}", file=sys.stderr, flush=True)
 
 
+class MuteReporter(Reporter):
+    """Says nothing at all: another process speaks."""
+
+    def warn(self, text: str) -> None:
+        """Left to the other process."""
+
+
 class PlainReporter(Reporter):
     """Lines on stderr, a few a minute: for logs and pipes."""
 
@@ -143,7 +150,11 @@ class LiveReporter(Reporter):
 
 
 def reporter_for(*, quiet: bool) -> Reporter:
-    """The one that fits where standard error goes."""
+    """The one that fits where standard error goes; in a group of processes the first one speaks for all."""
+    from ocssl.distributed import current
+
+    if not current().leads:
+        return MuteReporter()
     if quiet:
         return Reporter()
     return LiveReporter() if sys.stderr.isatty() else PlainReporter()

@@ -3,23 +3,25 @@
 The learner is fed stretches of the stream, about a second each, with no work of the host in between; whatever a run
 does besides training happens between two stretches, where no minibatch is half done. Everything that decides a number
 is in a checkpoint, so that on a CPU a run that was killed and resumed ends with the same bits as one that was not.
+
+In a group of processes everybody goes through the same run; the first one decides what hangs on a clock, measures and
+writes, and the others wait for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from ocssl.errors import CheckpointError, DivergedError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.diagnosis import collapse, diagnose
-from ocssl.experiments.folder import RunFolder, write_atomically, writing
+from ocssl.experiments.folder import RunFolder
 from ocssl.experiments.material import Material
 from ocssl.experiments.measuring import Bench, extract, frozen, raw_pixels
 from ocssl.experiments.progress import Reporter, Status
@@ -70,6 +72,7 @@ class Run:
         self.route = route
         self.trackers = trackers
         self.reporter = reporter
+        self.group = learner.machine.group
         self.bench = Bench(material, seed=config["seed"], schedule=config.probe)
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
@@ -124,7 +127,8 @@ class Run:
             next_log = learner.seen - learner.seen % log_every + log_every
             began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
             with self._timed("train_seconds") as watch:
-                learner.partial_fit(self.material.train.pool[self.route.indices(began, stop)])
+                indices = self.route.indices(began, stop)[self.group.share(stop - began)]
+                learner.partial_fit(self.material.train.pool[indices])
             self._keep_pace(stop - began, watch.seconds)
             if learner.seen == next_log or learner.seen == len(self.route):
                 self._log()
@@ -139,6 +143,7 @@ class Run:
             self._minibatches *= 2
         elif seconds > STRETCH_SECONDS:
             self._minibatches = max(1, self._minibatches // 2)
+        self._minibatches = self.group.agree(self._minibatches)
 
     def _log(self) -> None:
         self.learner.check_finite()
@@ -155,17 +160,21 @@ class Run:
 
     def _between_stretches(self) -> None:
         """The moment for everything that a run does besides training."""
-        self._check_stop()
+        if self.group.any(self._stop.pending):
+            raise _Stop
         minutes, samples = self.config.checkpoint_minutes, self.config.checkpoint_samples
         by_clock = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
         by_samples = samples is not None and self.learner.seen // samples > self._saved_samples // samples
-        if by_clock or by_samples:
+        if self.group.agree(by_clock or by_samples):
             self._save()
 
     # ------------------------------------------------------------------ measuring
 
     def _measure(self, moment: str) -> None:
-        with self._timed("eval_seconds"):
+        if not self.group.leads:
+            self.state.measured[moment] = Measured(self.learner.seen)
+            return
+        with self._timed("eval_seconds"), self.group.at_length():
             features = extract(frozen(self.learner), self.material, self._work("features"))
             found = Measured(self.learner.seen, knn=self.bench.knn(features) if self.config.knn else None)
         self.bench.add(moment, features)
@@ -177,7 +186,7 @@ class Run:
 
     def _settle(self) -> None:
         """Train the probes that wait and put down what they say."""
-        with self._timed("eval_seconds"):
+        with self._timed("eval_seconds"), self.group.at_length():
             linear = self.bench.settle(self._work("probe"))
         for moment, accuracy in linear.items():
             found = self.state.measured[moment]
@@ -188,7 +197,7 @@ class Run:
             self._probe = f"probe {accuracy.percent:.1f} %"
 
     def _measure_pixels(self) -> None:
-        with self._timed("eval_seconds"):
+        with self._timed("eval_seconds"), self.group.at_length():
             pixels = extract(raw_pixels, self.material, self._work("pixels"))
         self.bench.add(PIXELS, pixels)
         self.state.measured[PIXELS] = Measured(0)
@@ -206,29 +215,15 @@ class Run:
     def _finish(self) -> Result:
         config = self.config
         self._settle()
-        if config.references and config.evaluate != "never" and PIXELS not in self.state.measured:
+        wanted = config.references and config.evaluate != "never" and PIXELS not in self.state.measured
+        if wanted and self.group.leads:
             self._measure_pixels()
         self._save()
-        self._write_encoder()
+        self.folder.write_encoder(self.learner.network.state_dict())
         result = summarise(config, self.route, self.learner, self.state)
-        with writing(self.folder.result):
-            write_atomically(self.folder.result, result.to_json())
+        self.folder.write_result(result.to_json())
         self.folder.note("finished")
         return result
-
-    def _write_encoder(self) -> None:
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.learner.network.state_dict().items()}
-        draft = self.folder.encoder.with_name(f".{self.folder.encoder.name}")
-        try:
-            save_file(weights, draft)
-            draft.replace(self.folder.encoder)
-        except (OSError, SafetensorError) as error:
-            draft.unlink(missing_ok=True)
-            raise CheckpointError(f"could not write '{self.folder.encoder}': {error}") from error
-
-    def _check_stop(self) -> None:
-        if self._stop.pending:
-            raise _Stop
 
     def _leave(self) -> Interrupted:
         self._stop.pending = False
@@ -238,7 +233,7 @@ class Run:
         self._save()
         self.folder.note(f"stopped by signal {self._stop.number}")
         message = f"stopped and saved at image {self.learner.seen}; go on with: {self._command()}"
-        return Interrupted(message, self._stop.number)
+        return Interrupted(message, self._stop.number or signal.SIGTERM)
 
     def _failed(self, error: Exception) -> Exception:
         with contextlib.suppress(CheckpointError):
@@ -271,7 +266,8 @@ class Run:
 
     def _work(self, what: str) -> Any:
         def progress(done: int, total: int) -> None:
-            self._check_stop()
+            if self._stop.pending and self.group.alone:  # in a group, nobody leaves while others wait
+                raise _Stop
             self.reporter.work(what, done, total)
 
         return progress

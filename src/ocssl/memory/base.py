@@ -5,18 +5,23 @@ value, so that a training step that samples and writes here can be captured as a
 
 Behind the ``capacity`` slots lie a few more, the *porch*: newcomers are written there first, the policy then says which
 slot each of them takes, and who gets none simply stays on the porch and is overwritten by the next.
+
+In a group of processes each holds its part of the images and columns (:mod:`ocssl.memory.shelf`); everybody keeps the
+books, and features too where the policy compares them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from ocssl.distributed import Group, current
 from ocssl.errors import CheckpointError, ConfigError
+from ocssl.memory.shelf import Shelf
 from ocssl.registry import Registry
 
 _registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
@@ -78,9 +83,10 @@ class Memory:
         self.capacity = capacity
         self.porch = porch
         self.device = torch.device(device)
-        self.images = torch.zeros(rows, *image_shape, dtype=torch.uint8, device=device)
+        self._divided, self._kept_by_all = Shelf(capacity, porch, current()), Shelf(capacity, porch, Group())
+        self.images = torch.zeros(self._divided.rows, *image_shape, dtype=torch.uint8, device=device)
         self.columns = {
-            name: torch.zeros(rows, *column.shape, dtype=column.dtype, device=device)
+            name: torch.zeros(self._shelf(name).rows, *column.shape, dtype=column.dtype, device=device)
             for name, column in columns.items()
         }
         self.featured = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -116,16 +122,19 @@ class Memory:
     def insert(self, images: Tensor, columns: Mapping[str, Tensor], generator: torch.Generator) -> None:
         """The device's part of :meth:`add`."""
         n = len(images)
-        porch = slice(self.capacity, self.capacity + n)
-        self.images[porch] = images
-        for name, kept in self.columns.items():
-            kept[porch] = columns.get(name, 0)
-        self.featured[porch] = "features" in columns
-        self.born[porch] = self.arrived + self.slots[:n]
-        self.rewritten(self.slots[porch])
+        newcomers: dict[str, Any] = {
+            "images": images,
+            "featured": "features" in columns,
+            "born": self.arrived + self.slots[:n],
+        }
+        newcomers |= {name: columns.get(name, 0) for name in self.columns}
+        for name, rows in self._rows().items():
+            rows[self._shelf(name).porch_rows(n)] = newcomers[name]
+        self.rewritten(self.slots[self.capacity : self.capacity + n])
         slots = self.place(n, generator)
-        for tensor in self._rows():
-            tensor[slots] = tensor[porch].clone()
+        for name, rows in self._rows().items():
+            shelf = self._shelf(name)
+            rows[shelf.local(slots)] = rows[shelf.porch_rows(n)].clone()
         self.rewritten(slots)
         self.arrived += n
 
@@ -139,6 +148,11 @@ class Memory:
         keys = torch.where(self.slots[: self.capacity] < self.arrived, keys, 2.0)
         return keys.topk(n, largest=False, sorted=False).indices
 
+    def recall(self, slots: Tensor, columns: Iterable[str] = ()) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is kept of the samples in the given slots: images ``(n, 3, h, w)`` uint8, and columns by name."""
+        kept = {name: self._shelf(name).read(self.columns[name], slots) for name in columns}
+        return self._divided.read(self.images, slots), kept
+
     def blend_features(self, slots: Tensor, features: Tensor, keep: float = 0.5, normalize: bool = False) -> None:
         """z* ← keep · z* + (1 − keep) · z for the given slots; a slot without a feature takes z as it is.
 
@@ -147,20 +161,19 @@ class Memory:
             features: ``(n, d)``.
             normalize: scale the result to length 1.
         """
-        stored = self.columns["features"]
+        stored, rows = self.columns["features"], self._shelf("features").local(slots)
         features = features.to(stored.dtype)
-        blended = torch.where(self.featured[slots, None], torch.lerp(features, stored[slots], keep), features)
-        stored[slots] = torch.nn.functional.normalize(blended, dim=-1) if normalize else blended
+        blended = torch.where(self.featured[slots, None], torch.lerp(features, stored[rows], keep), features)
+        stored[rows] = torch.nn.functional.normalize(blended, dim=-1) if normalize else blended
         self.featured.index_fill_(0, slots, True)
         self.rewritten(slots)
 
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every tensor that the memory's future depends on. References, not copies."""
-        named = {f"column.{name}": tensor for name, tensor in self.columns.items()}
-        fixed = {"images": self.images, "featured": self.featured, "born": self.born, "arrived": self.arrived}
-        return fixed | named | self._books()
+        """Every tensor that the memory's future depends on, whole in every process. Alone: references, not copies."""
+        rows = {self._saved_as(name): self._shelf(name).whole(rows) for name, rows in self._rows().items()}
+        return rows | {"arrived": self.arrived} | self._books()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a saved state exactly; :class:`CheckpointError` if it belongs to another memory."""
@@ -171,7 +184,9 @@ class Memory:
             here, there = (f"{tuple(t.shape)} of {t.dtype}" for t in (tensor, state[name]))
             if here != there:
                 raise CheckpointError(f"the saved memory does not fit: '{name}' is {there}, not {here}")
-        for name, tensor in mine.items():
+        for name, rows in self._rows().items():
+            self._shelf(name).restore(rows, state[self._saved_as(name)])
+        for name, tensor in ({"arrived": self.arrived} | self._books()).items():
             tensor.copy_(state[name])
         self.seen = int(self.arrived)
 
@@ -179,5 +194,13 @@ class Memory:
         """Further tensors of a policy that belong to the state."""
         return {}
 
-    def _rows(self) -> list[Tensor]:
-        return [self.images, self.featured, self.born, *self.columns.values()]
+    def _rows(self) -> dict[str, Tensor]:
+        """Every tensor with a row per sample."""
+        return {"images": self.images, "featured": self.featured, "born": self.born, **self.columns}
+
+    def _shelf(self, name: str) -> Shelf:
+        compared = name == "features" and self.needs_features
+        return self._kept_by_all if compared or name in ("featured", "born") else self._divided
+
+    def _saved_as(self, name: str) -> str:
+        return f"column.{name}" if name in self.columns else name

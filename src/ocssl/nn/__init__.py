@@ -5,6 +5,7 @@ from ocssl.nn.convnet import ConvNet
 from ocssl.nn.ema import ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
+from ocssl.nn.norm import synchronise
 from ocssl.nn.resnet import ResNet18
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "mlp",
     "predictor",
     "projector",
+    "synchronise",
 ]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ocssl.distributed import current
+
 
 def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
     """Apply a module to every view: ``(views, n, …)`` to ``(views, n, …)``.
@@ -64,6 +66,8 @@ class Features:
 class Encoder(nn.Module):
     """θ of the paper: backbone, then projector.
 
+    In a group of processes each passes its share of the rows, and everybody gets the features of all of them.
+
     Args:
         backbone: ``(n, 3, s, s)`` to ``(n, feature_dim)``.
         projector: ``(n, feature_dim)`` to ``(n, output_dim)``; what comes out is measured.
@@ -82,9 +86,17 @@ class Encoder(nn.Module):
         with torch.no_grad():
             self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
         projector.train()
+        self.group = current()
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
+        if self.group.alone:
+            return self._features(views, joint)
+        n = views.shape[1]
+        own = self._features(views[:, self.group.share(n)], joint)
+        return Features(self.group.gather(own.backbone, n, 1), self.group.gather(own.projected, n, 1), joint)
+
+    def _features(self, views: Tensor, joint: bool) -> Features:
         if joint:
             backbone = over_views(self.backbone, views, joint)
             return Features(backbone, over_views(self.projector, backbone, joint), joint)

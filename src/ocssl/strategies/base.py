@@ -107,8 +107,7 @@ class Strategy(nn.Module):
             return Batch(stream, stream=len(stream))
         count = len(stream) if self.composition == "mixed" else self.replay_batch
         slots = memory.sample(count, generator)
-        recalled = {name: memory.columns[name][slots] for name in self.columns()}
-        images = memory.images[slots]
+        images, recalled = memory.recall(slots, self.columns())
         if self.composition == "replay":
             return Batch(images, stream=0, slots=slots, recalled=recalled)
         return Batch(torch.cat([stream, images]), stream=len(stream), slots=slots, recalled=recalled)

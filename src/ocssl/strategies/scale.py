@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocssl.batch import Batch, Outcome
-from ocssl.losses import relation_distillation, supervised_contrastive
+from ocssl.losses import full, relation_distillation, supervised_contrastive
 from ocssl.memory import Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features, mlp
@@ -30,7 +30,7 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
     >>> pseudo_positives(f).int().tolist()
     [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     """
-    features = features.float()
+    features = full(features)
     n = features.shape[1]
     own = torch.eye(n, dtype=torch.bool, device=features.device)
     distance = 2 - 2 * torch.einsum("vid,wjd->vwij", features, features)
@@ -78,9 +78,9 @@ class Scale(Strategy):
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """Contrast and forgetting."""
-        current = F.normalize(features.projected.float(), dim=-1)
+        current = F.normalize(full(features.projected), dim=-1)
         with torch.no_grad():
-            past = F.normalize(self.past(views, features.joint).projected.float(), dim=-1)
+            past = F.normalize(full(self.past(views, features.joint).projected), dim=-1)
         contrast = self._contrast(current, batch)
         forget = relation_distillation(current.flatten(0, 1), past.flatten(0, 1))
         with torch.no_grad():
