@@ -71,7 +71,7 @@ def test_a_dry_run_only_says_what_is_missing(tmp_path: Path, ocssl: Ocssl) -> No
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
-    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--set", "batch=9")
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--set", "batch=18")
     assert code == 1
     assert "finetuning, shapes, clean, seed 0: failed: " in said
     assert "2 of 3 runs are done, 1 failed just now" in said
@@ -174,12 +174,15 @@ def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl
     words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->shapes", "--seeds", "0", "--rows", "er-fifo")
     code, said = ocssl(*words, "-q", *SMALL)
     assert code == 0, said
-    (stored,) = read_store(tmp_path / "results").results
     (run,) = (tmp_path / "runs").iterdir()
-    assert stored.path.name == f"{run.name}-on-shapes.json"
-    assert stored.result.dataset == "shapes->shapes"
-    assert stored.result.final == json.loads((run / "probes" / "shapes.json").read_text())["linear"]
-    assert stored.result.train_seconds == read_result(run).train_seconds
+    own, onward = (
+        read_result(path) for path in sorted((tmp_path / "results").iterdir(), key=lambda path: "-on-" in path.name)
+    )
+    assert own == read_result(run)
+    assert onward.dataset == "shapes->shapes"
+    assert onward.final == json.loads((run / "probes" / "shapes.json").read_text())["linear"]
+    assert (onward.config, onward.train_seconds) == (own.config, own.train_seconds)
+    assert "1 of 1 runs are done" in ocssl(*words, "-q", *SMALL)[1]
 
 
 def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocssl) -> None:

@@ -146,3 +146,15 @@ def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert cla_e(read_store(tmp_path)).seconds.mean is None
     (tmp_path / "another.json").unlink()
     assert cla_e(read_store(tmp_path)).seconds.mean == content()["train_seconds"]
+
+
+def test_results_of_a_set_that_nobody_here_knows_disturb_nothing(tmp_path: Path) -> None:
+    put(tmp_path, "foreign", content(dataset="plankton") | {"dataset": "plankton"})
+    put(tmp_path, "ours", content(final=50.0))
+    assert cla_e(read_store(tmp_path)).final.by_seed == {0: 50.0}
+
+
+def test_a_folder_that_is_not_there_is_refused(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "show", "high-simsiam", "--results", "reslts")
+    assert code == 2
+    assert "'reslts' is not a folder of results" in said

@@ -152,7 +152,7 @@ def run(
     from ocssl.paper.tuned import declare, read_values
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
-    console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results)
+    console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results, new=True)
     doer = make_engine(engine, workers=workers, address=address, quiet=quiet)  # type: ignore[arg-type]
     where, values = data_set(paper, dataset), read_values(tuned, paper) if tuned else None
     rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
@@ -181,7 +181,7 @@ def run(
     except Interrupted as stopped:
         typer.echo(f"ocssl: {stopped}; the same command goes on", err=True)
         raise typer.Exit(stopped.exit_code) from stopped
-    after = _open(results)
+    after = _open(results, new=True)
     left = sum(not task.is_in(after) for task in plan.wanted)
     console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {len(failed)} failed just now")
     _print_problems(console, after)
@@ -189,11 +189,11 @@ def run(
         raise typer.Exit(1)
 
 
-def _open(results: Path) -> Store:
-    """The store; the usual place need not exist yet."""
+def _open(results: Path, *, new: bool = False) -> Store:
+    """The store; the usual place need not exist yet, nor one that is about to be filled."""
     from ocssl.paper import Store, read_store
 
-    return read_store(results) if results.exists() else Store()
+    return Store() if (new or results == RESULTS) and not results.exists() else read_store(results)
 
 
 def _filled(cells: Iterable[Cell], dataset: str, protocol: Protocol) -> str:

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ocssl.data.catalog import names
+from ocssl.data.loading import is_address
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.paper import table as printed
 from ocssl.paper.identity import departures
 from ocssl.paper.store import Problem, Store, Stored
-from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Settings, Table, configure, probed_on
+from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Settings, Table, configure, probed_on, trained_on
 
 Tuning = Literal["paper", "own"]
 PROBE_NOISE = 0.5  # points by which probes of the same untrained encoder may differ between machines
@@ -138,9 +140,14 @@ def cells(store: Store, table: Table) -> list[Cell]:
 
 
 def _others(store: Store, table: Table) -> list[str]:
+    present = {stored.result.dataset for stored in store.results} - {*table.datasets}
     onward = any(probed_on(dataset) for dataset in table.datasets)
-    present = {stored.result.dataset for stored in store.results}
-    return sorted(name for name in present - {*table.datasets} if bool(probed_on(name)) == onward)
+    return sorted(name for name in present if bool(probed_on(name)) == onward and _is_known(trained_on(name)))
+
+
+def _is_known(dataset: str) -> bool:
+    """Whether runs on it can be configured here; a plugin's set may be known elsewhere."""
+    return is_address(dataset) or dataset in names()
 
 
 def _block(store: Store, table: Table, dataset: str, protocol: Protocol) -> Iterator[Cell]:

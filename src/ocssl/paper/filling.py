@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ocssl.errors import OcsslError
 from ocssl.experiments.downstream import Downstream, probe_run
 from ocssl.experiments.folder import RunFolder
 from ocssl.experiments.result import Curve, Result
+from ocssl.paper.identity import run_name
 from ocssl.paper.plan import Plan, Task
 from ocssl.paper.store import Store, publish
 from ocssl.paper.tables import probed_on
@@ -44,38 +45,40 @@ def fill(
     """
     there = set(results.rglob("*.json"))
 
-    def may_begin(task: Task) -> bool:
-        file = results / f"{task.name}.json"
-        faster = file.exists() and file not in there  # another machine was
-        return clock() < stop_at and not faster
+    def jobs(tasks: Iterable[Task]) -> Iterator[Job]:
+        for task in tasks:
+            file = results / f"{task.name}.json"
+            others_were_faster = task in plan.missing and file not in there and file.exists()
+            if clock() < stop_at and not others_were_faster:
+                yield Job(task.name, task.config.to_dict(), task.folder)
 
     for stage in (plan.first, plan.missing):
-        tasks = {task.name: task for task in stage}
+        ready = {task.name: task for task in stage}
         for task in stage:
             before = task.starts_from
             if before and not RunFolder(before).result.exists():
-                del tasks[task.name]
+                del ready[task.name]
                 if clock() < stop_at:
                     yield Filled(task, error=f"'{before}', which it starts from, is not finished")
-        jobs = (Job(task.name, task.config.to_dict(), task.folder) for task in tasks.values() if may_begin(task))
-        for done in engine.run(jobs):
-            yield _settle(tasks[done.job.name], done, store, results)
+        for done in engine.run(jobs(ready.values())):
+            yield _settle(ready[done.job.name], done, store, results)
 
 
 def _settle(task: Task, done: Done, store: Store, results: Path) -> Filled:
     if done.result is None:
         return Filled(task, error=done.error)
-    result = done.result
+    trained, target = done.result, probed_on(task.dataset)
     try:
-        target = probed_on(task.dataset)
-        if target is not None:
-            changes = {name: task.config[name] for name in ("data_root", "device")}
-            result = as_result(result, task.dataset, probe_run(task.folder, target, changes=changes))
-        if not task.is_in(store):
-            publish(result, results, task.name)
+        if not store.has(task.config, trained.dataset):
+            publish(trained, results, run_name(task.config))
+        if target is None:
+            return Filled(task, trained)
+        changes = {name: task.config[name] for name in ("data_root", "device")}
+        result = as_result(trained, task.dataset, probe_run(task.folder, target, changes=changes))
+        publish(result, results, task.name)
+        return Filled(task, result)
     except OcsslError as error:
         return Filled(task, error=str(error))
-    return Filled(task, result)
 
 
 def as_result(trained: Result, dataset: str, found: Downstream) -> Result:

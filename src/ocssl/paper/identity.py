@@ -65,7 +65,15 @@ def run_name(config: RunConfig) -> str:
     """
     what = "iid" if config.iid else config["strategy"]
     parts = [config.dataset, config["method"], what, config["memory"], config.budget, config.protocol, *_marks(config)]
-    name = "-".join(str(part) for part in parts if part) + f"-seed{config['seed']}"
+    return plain("-".join(str(part) for part in parts if part) + f"-seed{config['seed']}")
+
+
+def plain(name: str) -> str:
+    """A name that any file system takes.
+
+    >>> plain("folder:my/images")
+    'folder-my-images'
+    """
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ocssl.errors import ConfigError
 from ocssl.experiments.config import MAY_CHANGE, RunConfig, merged, parse
 from ocssl.experiments.folder import RunFolder
-from ocssl.paper.identity import key, run_name
+from ocssl.paper.identity import key, plain, run_name
 from ocssl.paper.store import Store
 from ocssl.paper.tables import Protocol, Row, Settings, Table, configure, first_stage, probed_on
 from ocssl.paper.tuned import TunedValues
@@ -35,7 +35,7 @@ class Task:
     def name(self) -> str:
         """What its file in the store is called."""
         target = probed_on(self.dataset)
-        return run_name(self.config) + (f"-on-{target}" if target else "")
+        return run_name(self.config) + (plain(f"-on-{target}") if target else "")
 
     @property
     def label(self) -> str:
@@ -115,7 +115,7 @@ def make_plan(
             before = wanted[-1].starts_from
             if before and not wanted[-1].is_in(store) and not RunFolder(before).result.exists():
                 begin = first_stage(table, row, dataset, protocol, seed=seed, changes=changes)
-                first[before] = _task(row, dataset, begin, runs)
+                first[before] = _task(replace(row, label=f"{row.label}: first run"), dataset, begin, runs)
     missing = (task for task in wanted if not task.is_in(store))
     return Plan(tuple(wanted), tuple(missing), tuple(first.values()), foreign)
 

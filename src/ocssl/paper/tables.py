@@ -219,7 +219,7 @@ def _early(first: int, then: int) -> tuple[Row, ...]:
     return whole, *(_with(cla, "first", "alone", passes=first) for cla in (CLA_R, CLA_E)), *continued
 
 
-SMOKE = (replace(FINETUNE, settings={**FINETUNE.settings, "batch": 6, "passes": 3}), ER_FIFO, CLA_E, RANDOM)
+SMOKE = (replace(FINETUNE, settings={**FINETUNE.settings, "batch": 12, "passes": 2}), ER_FIFO, CLA_E, RANDOM)
 TINY = {
     "method": "simclr",
     "samples_per_class": 12,
@@ -228,10 +228,10 @@ TINY = {
     "backbone": "convnet-w8",
     "hidden_dim": 32,
     "output_dim": 64,
-    "stream_batch": 6,
-    "batch": 18,
+    "stream_batch": 12,
+    "batch": 24,
     "passes": 1,
-    "memory_size": 60,
+    "memory_size": 48,
     "probe": {"max_epochs": 5},
     "device": "cpu",
 }

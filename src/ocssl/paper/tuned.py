@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import yaml
 
@@ -35,7 +36,7 @@ def read_tuned(path: Path) -> dict[Tuned, TunedValues]:
     table, dataset, protocol = (*path.stem.split("@"), "", "")[:3]
     for known in PROTOCOLS:
         if protocol == known:
-            return {(table, dataset, known): read_values(path, find_table(table))}
+            return {(table, unquote(dataset), known): read_values(path, find_table(table))}
     raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
 
 
@@ -57,8 +58,9 @@ def read_values(path: Path, table: Table) -> TunedValues:
 
 def declare(values: TunedValues, store: Path, which: Tuned) -> None:
     """Keep tuned values in a store, where results made with them will be known by them."""
-    path = store / FOLDER / f"{'@'.join(which)}.yaml"
-    before = read_values(path, find_table(which[0])) if path.exists() else {}
+    table, dataset, protocol = which
+    path = store / FOLDER / f"{table}@{quote(dataset, safe='')}@{protocol}.yaml"
+    before = read_values(path, find_table(table)) if path.exists() else {}
     for row in values:
         if row in before and before[row] != values[row]:
             raise ConfigError(f"'{path}' has {before[row]} for {row}, not {values[row]}; remove that line to tune anew")
