@@ -65,12 +65,11 @@ class Column:
 def columns(sheet: Sheet) -> list[Column]:
     """The columns that this sheet has something to put into, after the row's name."""
     found = [
-        Column("", "b", _batch, "samples per step, b"),
-        Column("", "n_p", _passes, "steps per stream minibatch, n_p"),
         *_numbers(sheet, "Final", "final"),
         *_numbers(sheet, "Avg", "avg"),
         Column("ours, own lr and ω", "Final", _score(sheet, "final", tuned=True)),
         Column("ours, own lr and ω", "Avg", _score(sheet, "avg", tuned=True)),
+        *(() if sheet.block else BLOCK),
         Column("", "seeds", _seeds, "seeds with a result that counts"),
         Column("", "CBP", _cbp, "cumulative backward passes, spent"),
         Column("", "time, s", _seconds, "training time of one run"),
@@ -131,6 +130,13 @@ def _seconds(line: Line) -> Entry:
 
 def _count(value: int) -> Entry:
     return Entry(value, text=f"{value:,}")
+
+
+BLOCK = (
+    Column("", "b", _batch, "samples per step, b"),
+    Column("", "n_p", _passes, "steps per stream minibatch, n_p"),
+)
+"""Columns of sheets whose rows differ in these."""
 
 
 def spent_by(cell: Cell) -> float | None:

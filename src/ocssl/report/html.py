@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from importlib import resources
 from itertools import groupby
@@ -13,7 +13,7 @@ from ocssl.paper import Problem, Stored
 from ocssl.report.columns import Column, Entry, columns
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
-from ocssl.report.palette import look
+from ocssl.report.palette import LOOKS, look_name
 from ocssl.report.payload import payload, to_script
 
 STYLES = ("style.css", "charts.css")
@@ -39,8 +39,8 @@ def to_html(report: Report) -> str:
     names = {run["path"]: name for name, run in values["runs"].items()}
     return Template(_file("page.html")).substitute(
         title=escape(report.title),
-        lede=escape(_lede(report)),
-        style="\n".join([*map(_file, STYLES), *_colours(values["looks"])]),
+        lede=_lede(report),
+        style="\n".join([*map(_file, STYLES), *_colours()]),
         problems=_problems(report.problems) if report.problems else "",
         sheets="\n".join(_sheet(sheet, names) for sheet in report.sheets) or '<p class="note">No whole result yet.</p>',
         runs=_runs(report, names),
@@ -53,9 +53,9 @@ def _file(name: str) -> str:
     return (resources.files("ocssl.report") / "page" / name).read_text(encoding="utf-8")
 
 
-def _colours(looks: Iterable[str]) -> Iterator[str]:
-    for name in looks:
-        yield f":root {{ --look-{name}: light-dark({look(name).colour}, {look(name).on_dark}); }}"
+def _colours() -> Iterator[str]:
+    for name in LOOKS:
+        yield f":root {{ --look-{name}: light-dark({LOOKS[name].colour}, {LOOKS[name].on_dark}); }}"
 
 
 def _lede(report: Report) -> str:
@@ -64,7 +64,7 @@ def _lede(report: Report) -> str:
     words = [f"{runs} run{'' if runs == 1 else 's'}"]
     words += [f"{' and '.join(map(spell, protocols))} protocol{'s' if len(protocols) > 1 else ''}"] if protocols else []
     words += [f"newest result of {report.latest}"] if report.latest else []
-    return " · ".join(words)
+    return " · ".join(f"<span>{escape(word)}</span>" for word in words)
 
 
 def _problems(problems: tuple[Problem, ...]) -> str:
@@ -93,14 +93,20 @@ def _sheet(sheet: Sheet, names: dict[str, str]) -> str:
     facets = _facets(dataset=sheet.dataset, method=sheet.method, budget=sheet.budget, protocol=sheet.protocol)
     rows = "\n".join(_line(sheet, line, shown, names) for line in sheet.lines)
     heads = "".join(_head(column.title, note=column.note) for column in shown)
-    title = escape(sheet.title)
+    title, protocol = escape(sheet.title), escape(spell(sheet.protocol))
     return (
         f'<div class="sheet" id="{escape(sheet.id)}" {facets}>'
-        f'<div class="heading"><h3>{title}</h3>{_badge(sheet.protocol)}</div>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}, {escape(spell(sheet.protocol))} protocol">'
+        f'<div class="heading"><h3>{title}</h3>{_badge(sheet.protocol)}{_block(sheet)}</div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}, {protocol} protocol">'
         f"<table><thead>{_groups(shown)}<tr>{_head('strategy', 'ascending')}{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div></div>"
     )
+
+
+def _block(sheet: Sheet) -> str:
+    if not sheet.block:
+        return ""
+    return '<span class="block">b<sub>s</sub> = {}, b = {}, n<sub>p</sub> = {}</span>'.format(*sheet.block)
 
 
 def _groups(shown: list[Column]) -> str:
@@ -123,16 +129,16 @@ def _head(title: str, first: str = "descending", note: str = "") -> str:
 def _line(sheet: Sheet, line: Line, shown: list[Column], names: dict[str, str]) -> str:
     name = sheet.label(line)
     classes = ["" if line.contends else "bound", "" if any(cell.runs for cell in line.cells) else "unrun"]
-    entries = "".join(_entry(column, column.entry(line), names) for column in shown)
-    return f'<tr class="{" ".join(filter(None, classes))}">{_row_head(line.look, name)}{entries}</tr>'
+    entries = "".join(_entry(column.entry(line), names, "paper" if column.title == "paper" else "") for column in shown)
+    return f'<tr class="{" ".join(filter(None, classes))}">{_row_head(line.look, name, escape(name))}{entries}</tr>'
 
 
-def _row_head(key: str, name: str) -> str:
-    swatch = f'<span class="key" style="--c: var(--look-{escape(key)})"></span>'
-    return f'<th scope="row" data-sort="{escape(name)}">{swatch}{escape(name)}</th>'
+def _row_head(look: str, name: str, content: str) -> str:
+    swatch = f'<span class="key" style="--c: var(--look-{look})"></span>'
+    return f'<th scope="row" data-sort="{escape(name)}">{swatch}{content}</th>'
 
 
-def _entry(column: Column, entry: Entry, names: dict[str, str]) -> str:
+def _entry(entry: Entry, names: dict[str, str], kind: str = "") -> str:
     if entry.number is None:
         return '<td class="unrun">–</td>'
     std = f'<span class="std">±{entry.spread_text()}</span>' if entry.spread is not None else ""
@@ -140,25 +146,22 @@ def _entry(column: Column, entry: Entry, names: dict[str, str]) -> str:
     runs = [names[str(run.path)] for run in entry.cell.runs.values()] if entry.cell else []
     if runs:
         text = f'<button type="button" class="open" data-runs="{" ".join(runs)}">{text}</button>'
-    kind = ' class="paper"' if column.title == "paper" else ""
-    return f'<td{kind} data-sort="{entry.number}">{text}</td>'
+    return f'<td class="{kind}" data-sort="{entry.number}">{text}</td>'
 
 
 def _runs(report: Report, names: dict[str, str]) -> str:
     words, numbers = ("data set", "objective", "budget", "protocol"), ("seed", "Final, %", "Avg, %", "CBP", "time, s")
     heads = "".join(_head(title, "ascending") for title in ("strategy", *words))
     heads += "".join(_head(title) for title in numbers)
-    rows = "\n".join(
-        _run(stored, names[str(stored.path)], stored.path in report.disputed) for stored in report.results
-    )
+    rows = "\n".join(_run(stored, names[str(stored.path)], stored.path in report.disputed) for stored in report.results)
     return (
         '<p class="note runs-count"></p><div class="scroll tall" tabindex="0" role="region" aria-label="Every run">'
         f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _run(stored: Stored, name: str, disputed: bool) -> str:
-    result, key = stored.result, row_name(stored.config)
+def _run(stored: Stored, id: str, disputed: bool) -> str:
+    result, row = stored.result, row_name(stored.config)
     facets = {
         "dataset": result.dataset,
         "method": result.method or "",
@@ -166,7 +169,8 @@ def _run(stored: Stored, name: str, disputed: bool) -> str:
         "protocol": result.protocol,
     }
     words = "".join(
-        f'<td class="text" data-sort="{escape(value)}">{escape(spell(value)) or "own"}</td>' for value in facets.values()
+        f'<td class="text" data-sort="{escape(value)}">{escape(spell(value)) or "own"}</td>'
+        for value in facets.values()
     )
     values = (
         Entry(result.seed, text=str(result.seed)),
@@ -175,11 +179,11 @@ def _run(stored: Stored, name: str, disputed: bool) -> str:
         Entry(result.cbp_spent, text=f"{result.cbp_spent:,}"),
         Entry(result.train_seconds, digits=0),
     )
-    numbers = "".join(_entry(Column("", "", lambda _, entry=value: entry), value, {}) for value in values)
-    flag = ' <span class="flag">disagrees with another file</span>' if disputed else ""
-    title = f'<button type="button" class="open" data-runs="{name}"><span class="value">{escape(label(key))}</span></button>'
-    head = f'<th scope="row" data-sort="{escape(label(key))}"><span class="key" style="--c: var(--look-{escape(key)})"></span>'
-    return f"<tr {_facets(**facets)}>{head}{title}{flag}</th>{words}{numbers}</tr>"
+    numbers = "".join(_entry(value, {}) for value in values)
+    name = label(row)
+    link = f'<button type="button" class="open" data-runs="{id}"><span class="value">{escape(name)}</span></button>'
+    link += ' <span class="flag">disagrees with another file</span>' if disputed else ""
+    return f"<tr {_facets(**facets)}>{_row_head(look_name(row), name, link)}{words}{numbers}</tr>"
 
 
 def _badge(protocol: str) -> str:

@@ -35,11 +35,12 @@ def to_latex(report: Report) -> str:
 
 def _table(sheet: Sheet) -> Iterator[str]:
     shown = columns(sheet)
+    block = ", $b_s={}$, $b={}$, $n_p={}$".format(*sheet.block) if sheet.block else ""
     yield r"\begin{table}[htbp]"
     yield r"\centering\small"
     yield (
-        rf"\caption{{{escape(sheet.title)}; protocol {escape(spell(sheet.protocol))}. Best in \textbf{{bold}}, second "
-        r"best \underline{underlined}.}"
+        rf"\caption{{{escape(sheet.title)}; {escape(spell(sheet.protocol))} protocol{block}. "
+        r"Best in \textbf{bold}, second best \underline{underlined}.}"
     )
     yield rf"\label{{tab:{sheet.id}}}"
     yield rf"\begin{{tabular}}{{l{'r' * len(shown)}}}"

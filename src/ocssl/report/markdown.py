@@ -32,7 +32,7 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
         yield from ("", "## Problems", "", "None of these files entered a number.", "")
         yield from (f"- {escape(problem.sentence)}" for problem in report.problems)
     for sheet in report.sheets:
-        yield from ("", f"## {escape(sheet.title)}", "", f"Protocol **{spell(sheet.protocol)}**.", "")
+        yield from ("", f"## {escape(sheet.title)}", "", f"Protocol **{spell(sheet.protocol)}**{_block(sheet)}.", "")
         yield from sheet_lines(sheet)
     if report.sheets:
         yield from ("", LEGEND)
@@ -51,6 +51,10 @@ def sheet_lines(sheet: Sheet) -> Iterator[str]:
     for line in sheet.lines:
         label = escape(sheet.label(line))
         yield _row([label if line.contends else f"*{label}*", *(_entry(column.entry(line)) for column in shown)])
+
+
+def _block(sheet: Sheet) -> str:
+    return "; b_s = {}, b = {}, n_p = {}".format(*sheet.block) if sheet.block else ""
 
 
 def _entry(entry: Entry) -> str:

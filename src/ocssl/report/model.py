@@ -16,6 +16,7 @@ from ocssl.experiments.presets import row_name
 from ocssl.paper import TABLES, Cell, Problem, Score, Store, Stored, Table, cells, read_store
 from ocssl.report.names import spell
 from ocssl.report.others import OTHER, other_cells
+from ocssl.report.palette import look_name
 
 BOUNDS = {"iid", "cassle", "cassle-r"}
 """What the paper prints in italics: told more than a stream tells, so out of the contest for the best number."""
@@ -31,7 +32,7 @@ class Line:
     @property
     def look(self) -> str:
         """The name under which the palette knows it."""
-        return row_name(self.cell.config) if self.cell.config else "random"
+        return look_name(row_name(self.cell.config)) if self.cell.config else "random"
 
     @property
     def contends(self) -> bool:
@@ -79,16 +80,31 @@ class Sheet:
         """What it has in common with sheets of other budgets."""
         return ", ".join(spell(name) for name in (self.dataset, self.method) if name)
 
+    @property
+    def block(self) -> tuple[int, int, int] | None:
+        """b_s, b and n_p where all rows share them."""
+        found = {line.cell.block for line in self.lines if line.cell.block}
+        return found.pop() if len(found) == 1 else None
+
     def label(self, line: Line) -> str:
         """The row's name; where two share it (i.i.d. at both blocks of the low budget), with b."""
         twins = [other for other in self.lines if other.cell.label == line.cell.label]
-        return line.cell.label if len(twins) == 1 or not line.cell.block else f"{line.cell.label}, b = {line.cell.block[1]}"
+        return (
+            line.cell.label
+            if len(twins) == 1 or not line.cell.block
+            else f"{line.cell.label}, b = {line.cell.block[1]}"
+        )
+
+    @property
+    def is_other(self) -> bool:
+        """Whether the paper has no such table."""
+        return self.table.id.startswith(OTHER)
 
     @property
     def is_ablation(self) -> bool:
         """Whether rows are variants of a few strategies, which colours cannot tell apart."""
         looks = [line.look for line in self.lines]
-        return self.table.id != OTHER and len(set(looks)) < len(looks) - 1
+        return not self.is_other and len(set(looks)) < len(looks) - 1
 
     @property
     def compares_budgets(self) -> bool:
@@ -150,7 +166,9 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
         raise DataError(f"'{folder}' holds no results; 'ocssl paper run' or 'ocssl run' makes some")
     sheets = tuple(_sheets(store))
     known = set(store.problems)
-    more = sorted({problem for sheet in sheets for problem in sheet.problems()} - known, key=lambda found: found.sentence)
+    more = sorted(
+        {problem for sheet in sheets for problem in sheet.problems()} - known, key=lambda found: found.sentence
+    )
     disputed = frozenset(path for problem in store.disputes.values() for path in problem.paths)
     return Report(title, sheets, store.results, (*store.problems, *more), disputed)
 
@@ -171,7 +189,7 @@ def _sheets(store: Store) -> Iterable[Sheet]:
 
 
 def _grouped(found: list[Cell]) -> Iterable[Sheet]:
-    for (table, dataset, protocol), together in groupby(
+    for (_, dataset, protocol), together in groupby(
         found, key=lambda cell: (cell.table.id, cell.dataset, cell.protocol)
     ):
         group = list(together)

@@ -41,4 +41,4 @@ def label(row: str) -> str:
     >>> label("er-fifo"), label("mine")
     ('ER w/ FIFO', 'mine')
     """
-    return STRATEGIES.get(row, row)
+    return "other strategies" if row.startswith("spare-") else STRATEGIES.get(row, row)

@@ -18,34 +18,38 @@ MOST_SETTINGS = 3
 
 
 def other_cells(store: Store, claimed: Collection[Path]) -> Iterator[Cell]:
-    """A cell for each experiment that no table claims, by data set, protocol and objective."""
+    """A cell for each experiment that no table claims; what was measured on other images stands in another table."""
     left = [stored for stored in store.results if stored.path not in claimed]
-    left.sort(key=lambda stored: (stored.result.dataset, stored.result.protocol, stored.result.method or ""))
-    for _, together in groupby(left, key=lambda stored: (stored.result.dataset, stored.result.protocol)):
+    for _, together in groupby(sorted(left, key=_kind), key=_kind):
         experiments: dict[tuple[str, str], Stored] = {}
         for stored in together:
             experiments.setdefault(stored.experiment, stored)
-        table = Table(OTHER, "other runs", (), {})
-        for stored, name in zip(experiments.values(), _labels(list(experiments.values())), strict=True):
+        firsts = list(experiments.values())
+        title = "other runs" if firsts[0].config.measure_on == "test" else "other runs, measured on validation images"
+        table = Table(f"{OTHER}-{firsts[0].config.measure_on}", title, (), {})
+        for stored, name in zip(firsts, _labels(firsts), strict=True):
             yield _cell(store, table, stored, name)
 
 
+def _kind(stored: Stored) -> tuple[str, ...]:
+    """Results of one kind may stand in one table."""
+    return stored.config.measure_on, stored.result.dataset, stored.result.protocol
+
+
 def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
-    config, result = stored.config, stored.result
-    runs = store.runs(config, result.dataset)
-    devices = {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in runs.values()}
+    config, dataset = stored.config, stored.result.dataset
+    runs = store.runs(config, dataset)
     return Cell(
         table,
         Row(f"{row_name(config)}-{stored.experiment[0][:8]}", name),
-        result.dataset,
-        result.protocol,
-        "paper",
-        config,
-        Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}),
-        Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}),
-        Score({seed: run.result.train_seconds for seed, run in runs.items()} if len(devices) == 1 else {}),
-        runs,
-        tuple(store.disputed(config, result.dataset).values()),
+        dataset,
+        stored.result.protocol,
+        tuning="paper",
+        config=config,
+        final=Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}),
+        avg=Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}),
+        runs=runs,
+        problems=tuple(store.disputed(config, dataset).values()),
     )
 
 
@@ -54,7 +58,9 @@ def _labels(experiments: list[Stored]) -> list[str]:
     names = [label(row_name(stored.config)) for stored in experiments]
     settings = [essence(stored.config) for stored in experiments]
     return [
-        ", ".join([name, *_differing(own, [other for twin, other in zip(names, settings, strict=True) if twin == name])])
+        ", ".join(
+            [name, *_differing(own, [other for twin, other in zip(names, settings, strict=True) if twin == name])]
+        )
         for name, own in zip(names, settings, strict=True)
     ]
 

@@ -1,7 +1,7 @@
 """One look for each strategy, the same in every figure: a colour, a marker, a dash.
 
 The colours of strategies that meet in one table stay apart for readers with deuteranopia or protanopia as well; a test
-measures by how much. With so many strategies colour alone cannot carry the difference, so markers and dashes differ too.
+measures by how much. With so many strategies colour alone cannot carry the difference, so markers differ too.
 """
 
 from __future__ import annotations
@@ -51,14 +51,19 @@ LOOKS = {
     "cla-b": Look("#d8324b", "diamond"),
     "cla-r": Look("#e2a60a", "square"),
     "cla-e": Look("#e25e14", "circle"),
+    "spare-0": Look("#4c78a8", "up", DOTTED),
+    "spare-1": Look("#b5651d", "down", DOTTED),
+    "spare-2": Look("#7b8b3d", "diamond", DOTTED),
 }
-SPARE = (Look("#4c78a8", "up", DOTTED), Look("#b5651d", "down", DOTTED), Look("#7b8b3d", "diamond", DOTTED))
+SPARE = [name for name in LOOKS if name.startswith("spare")]
 
 
-def look(strategy: str) -> Look:
-    """The look of a strategy; one that is not ours gets a spare one, always the same.
+def look_name(strategy: str) -> str:
+    """Under which name the palette has a strategy; one that is not ours gets a spare look, always the same.
 
-    >>> look("cla-e").colour
-    '#e25e14'
+    These names, unlike those in result files, are fit for style sheets.
+
+    >>> look_name("cla-e"), look_name("mine")
+    ('cla-e', 'spare-1')
     """
-    return LOOKS.get(strategy) or SPARE[crc32(strategy.encode()) % len(SPARE)]
+    return strategy if strategy in LOOKS else SPARE[crc32(strategy.encode()) % len(SPARE)]

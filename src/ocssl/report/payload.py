@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,41 @@ from ocssl.paper import Cell, Score, Stored
 from ocssl.report.columns import spent_by
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
-from ocssl.report.palette import look
+from ocssl.report.palette import LOOKS
 
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Of a result, what the page either shows elsewhere or not at all."""
 
 
 def payload(report: Report) -> dict[str, Any]:
-    """Sheets with what is drawn of them, runs with their configuration, and a look for each strategy."""
+    """What is drawn, runs with their configuration, and a look for each strategy.
+
+    Sheets and families (cells that may stand in one figure against CBP) name their series by number.
+    """
     names = {stored.path: f"r{number}" for number, stored in enumerate(report.results)}
     looks = dict.fromkeys(line.look for sheet in report.sheets for line in sheet.lines)
+    series: list[dict[str, Any]] = []
+    sheets: list[dict[str, Any]] = []
+    families: dict[tuple[str, ...], dict[str, Any]] = {}
+    for sheet in report.sheets:
+        first = len(series)
+        series += [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.cells]
+        facets = {"dataset": sheet.dataset, "method": sheet.method, "protocol": sheet.protocol}
+        facets["protocolName"] = spell(sheet.protocol)
+        numbers = list(range(first, len(series)))
+        sheets.append(_sheet(sheet) | facets | {"series": numbers})
+        if sheet.compares_budgets:
+            family = families.setdefault(tuple(facets.values()), {"title": sheet.family, **facets, "series": []})
+            shown = {_identity(series[number]) for number in family["series"]}
+            family["series"] += [number for number in numbers if _identity(series[number]) not in shown]
     return {
-        "sheets": [_sheet(sheet, names) for sheet in report.sheets],
+        "series": series,
+        "sheets": sheets,
+        "families": list(families.values()),
         "runs": {names[stored.path]: _run(stored, stored.path in report.disputed) for stored in report.results},
-        "looks": {name: {"label": label(name), "marker": look(name).marker, "dash": look(name).dash} for name in looks},
+        "looks": {
+            name: {"label": label(name), "marker": LOOKS[name].marker, "dash": LOOKS[name].dash} for name in looks
+        },
     }
 
 
@@ -41,20 +61,19 @@ def to_script(values: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _sheet(sheet: Sheet, names: dict[Path, str]) -> dict[str, Any]:
+def _sheet(sheet: Sheet) -> dict[str, Any]:
     return {
         "id": sheet.id,
         "title": sheet.title,
-        "dataset": sheet.dataset,
-        "method": sheet.method,
         "budget": sheet.budget,
-        "protocol": sheet.protocol,
-        "protocolName": spell(sheet.protocol),
-        "family": sheet.family,
-        "ablation": sheet.is_ablation,
-        "budgets": sheet.compares_budgets,
-        "series": [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.cells],
+        "bars": not sheet.is_ablation or not sheet.compares_budgets,
+        "stream": not sheet.is_ablation,
     }
+
+
+def _identity(series: dict[str, Any]) -> tuple[Any, ...]:
+    """Cells of several tables are one in a figure if they hold the same runs."""
+    return series["look"], series["tuned"], *series["runs"]
 
 
 def _series(sheet: Sheet, line: Line, cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
@@ -72,7 +91,7 @@ def _series(sheet: Sheet, line: Line, cell: Cell, names: dict[Path, str]) -> dic
         "cbp": spent_by(cell),
         "seconds": _score(cell.seconds),
         "step": step_milliseconds(cell),
-        "device": device_of(cell),
+        "device": next(iter(cell.devices)) if len(cell.devices) == 1 and cell.config else None,
         "runs": [names[run.path] for run in cell.runs.values()],
     }
 
@@ -146,14 +165,3 @@ def _steps(result: Result) -> float:
     config = result.config
     each = 1 / config["batch"] if config["iid"] else config["passes"] / config["stream_batch"]
     return float(result.samples * each)
-
-
-def device_of(cell: Cell) -> str | None:
-    """What its runs trained on; None where on several."""
-    return one_device(run.result for run in cell.runs.values())
-
-
-def one_device(results: Iterable[Result]) -> str | None:
-    """The device that all of these were trained on, if it is one."""
-    found = {str(result.hardware.get("gpu") or result.hardware.get("cpu")) for result in results}
-    return found.pop() if len(found) == 1 else None

@@ -4,22 +4,24 @@ const NARROW = 240; // pixels below which figures do not shrink
 const COLUMN = 400; // pixels that a figure likes to have
 const GAP = 40;
 
-// For each kind of figure, its cards: {title, sheet, series, draw(width), pair}; a pair's two plots go side by side.
+const shownSheets = (kind) => data.sheets.filter((sheet) => sheet[kind] && matches(sheet));
+
+// For each kind of figure, its cards: {title, of, series, draw(width), pair}; a pair's two plots go side by side.
 const FIGURES = {
-  bars: () => shownSheets().filter((sheet) => !sheet.budgets || !sheet.ablation)
-    .map((sheet) => ({ title: sheet.title, sheet, series: sheet.series, pair: true, draw: (width) => drawBars(sheet, width) })),
-  stream: () => shownSheets().filter((sheet) => !sheet.ablation)
-    .map((sheet) => ({ title: sheet.title, sheet, series: sheet.series, draw: (width) => drawStream(sheet, width) })),
-  budget: () => groups((sheet) => [sheet.dataset, sheet.method, sheet.protocol].join(" "))
-    .map(({ sheet, series }) => ({ title: sheet.family, sheet, series, draw: (width) => [drawScatter(sheet.family, series, FINAL, width)] })),
-  times: () => groups((sheet, series) => series.device && [sheet.dataset, sheet.method, sheet.protocol, series.device].join(" "))
-    .map(({ sheet, series }) => {
-      const title = `${sheet.family}, ${series[0].device}`;
-      return { title, sheet, series, pair: true, draw: (width) => [SECONDS, STEP].map((number) => drawScatter(title, series, number, width)) };
-    }),
+  bars: () => shownSheets("bars").map((sheet) =>
+    ({ title: sheet.title, of: sheet, series: sheet.series, pair: true, draw: (width) => drawBars(sheet, width) })),
+  stream: () => shownSheets("stream").map((sheet) =>
+    ({ title: sheet.title, of: sheet, series: sheet.series, draw: (width) => drawStream(sheet, width) })),
+  budget: () => shownFamilies().map((family) =>
+    ({ title: family.title, of: family, series: family.series, draw: (width) => [drawScatter(family.title, family.series, FINAL, width)] })),
+  times: () => shownFamilies().flatMap((family) => devicesOf(family).map((device) => {
+    const title = `${family.title}, ${device}`;
+    const series = family.series.filter((one) => one.device === device);
+    return { title, of: family, series, pair: true, draw: (width) => [SECONDS, STEP].map((number) => drawScatter(title, series, number, width)) };
+  })),
 };
 
-const shownSheets = () => data.sheets.filter((sheet) => matches(sheet));
+const devicesOf = (family) => [...new Set(family.series.map((one) => one.device).filter(Boolean))];
 
 function drawFigures() {
   for (const section of document.querySelectorAll("[data-figure]")) {
@@ -42,7 +44,7 @@ function fill(place, cards) {
     if (columns > 1 && drawn.length === 1 && !drawn[0].pair) return draw(1);
     const template = (count) => `repeat(${count}, minmax(0, 1fr))`;
     place.style.gridTemplateColumns = template(drawn.some((one) => one.pair) ? 1 : columns);
-    place.replaceChildren(...drawn.map(({ title, sheet, pair, plots }) => card(title, sheet, template(pair ? columns : 1), plots)));
+    place.replaceChildren(...drawn.map(({ title, of, pair, plots }) => card(title, of, template(pair ? columns : 1), plots)));
     return drawn.length;
   };
   return draw(room >= 2 * COLUMN + GAP ? 2 : 1);
@@ -52,7 +54,7 @@ function startTheme() {
   const button = document.getElementById("theme");
   const isDark = () => document.documentElement.dataset.theme === "dark" ||
     (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-  const tell = () => { button.setAttribute("aria-pressed", String(isDark())); };
+  const tell = () => { button.textContent = isDark() ? "Light" : "Dark"; };
   button.hidden = false;
   button.addEventListener("click", () => { document.documentElement.dataset.theme = isDark() ? "light" : "dark"; tell(); });
   tell();

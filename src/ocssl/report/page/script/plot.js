@@ -68,9 +68,9 @@ function frame(width, height, label, x, y) {
   return { figure, across, up, inner };
 }
 
-function card(title, sheet, columns, plots) {
+function card(title, of, columns, plots) {
   return html("article", { class: "card" },
-    html("div", { class: "heading" }, html("h3", {}, title), html("span", { class: `badge ${sheet.protocol}` }, `${sheet.protocolName} protocol`)),
+    html("div", { class: "heading" }, html("h3", {}, title), html("span", { class: `badge ${of.protocol}` }, `${of.protocolName} protocol`)),
     html("div", { class: "plots", style: `grid-template-columns: ${columns}` }, ...plots));
 }
 

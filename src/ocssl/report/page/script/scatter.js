@@ -46,17 +46,6 @@ function decades([low, high]) {
   return found;
 }
 
-// Series of all sheets that compare strategies, by what must not be mixed; each cell once.
-function groups(keyOf) {
-  const found = new Map();
-  for (const sheet of data.sheets.filter((one) => one.budgets && matches(one, ["protocol", "dataset", "method"]))) {
-    for (const series of sheet.series) {
-      const key = keyOf(sheet, series);
-      if (key === null || !series.runs.length || !series.cbp || !matches(series, ["budget"])) continue;
-      const group = found.get(key) || found.set(key, { sheet, key, series: [], seen: new Set() }).get(key);
-      const cell = `${series.runs} ${series.tuned}`;
-      if (!group.seen.has(cell)) { group.seen.add(cell); group.series.push(series); }
-    }
-  }
-  return [...found.values()];
-}
+const shownFamilies = () =>
+  data.families.filter((family) => matches(family, ["protocol", "dataset", "method"]))
+    .map((family) => ({ ...family, series: family.series.filter((one) => one.cbp && matches(one, ["budget"])) }));

@@ -1,6 +1,8 @@
 // What is shown: the data, one choice for each facet, and the strategies whose lines are switched off.
 
 const data = JSON.parse(document.getElementById("data").textContent);
+for (const group of [...data.sheets, ...data.families]) group.series = group.series.map((number) => data.series[number]);
+
 const FACETS = ["protocol", "dataset", "method", "budget"];
 const ALL = "";
 const chosen = Object.fromEntries(FACETS.map((facet) => [facet, ALL]));

@@ -5,12 +5,15 @@
 
 const tip = document.getElementById("tip");
 
+// Beside the mark where there is room, else above or below it.
 function showTip(content, x, y) {
   tip.replaceChildren(...content);
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
-  const left = x + 14 + width > innerWidth - 8 ? x - 14 - width : x + 14;
-  tip.style.transform = `translate(${Math.max(8, left)}px, ${Math.max(8, Math.min(y - height / 2, innerHeight - height - 8))}px)`;
+  const beside = [x + 14, x - 14 - width].find((left) => left >= 8 && left + width <= innerWidth - 8);
+  const left = beside ?? Math.min(Math.max(8, x - width / 2), innerWidth - width - 8);
+  const top = beside !== undefined ? y - height / 2 : y - height - 18 >= 8 ? y - height - 18 : y + 18;
+  tip.style.transform = `translate(${left}px, ${Math.min(Math.max(8, top), innerHeight - height - 8)}px)`;
 }
 
 const hideTip = () => { tip.hidden = true; };

@@ -1,0 +1,226 @@
+"""The page's figures as files, drawn by matplotlib from the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from ocssl.errors import missing_extra
+from ocssl.report.palette import LOOKS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
+DASHES = {"": "-", "6 3": "--", "2 3": ":"}
+INK, MUTED, LINE = "#1c1e22", "#62666d", "#e3e3de"
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "ocssl",
+}
+TIMELESS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Metadata, by format, so that the same results give the same bytes."""
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that can be drawn: its name, and how."""
+
+    name: str
+    draw: Callable[[], Figure]
+
+    def to_bytes(self, kind: str) -> bytes:
+        """As ``png``, ``svg`` or ``pdf``."""
+        import matplotlib
+
+        with matplotlib.rc_context(STYLE):
+            buffer = BytesIO()
+            self.draw().savefig(buffer, format=kind, dpi=200, metadata=TIMELESS[kind])
+            return buffer.getvalue()
+
+
+def need_matplotlib() -> None:
+    """Refuse with one sentence where figures cannot be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise missing_extra("matplotlib", "plot", "figures") from error
+
+
+def drawings(values: Values) -> Iterator[Drawing]:
+    """Every figure that there is something to draw for.
+
+    Args:
+        values: from :func:`ocssl.report.payload.payload`.
+    """
+    for sheet in values["sheets"]:
+        series = [values["series"][number] for number in sheet["series"]]
+        ran = [one for one in series if one["final"]["mean"] is not None]
+        if sheet["bars"] and ran:
+            yield Drawing(f"bars-{sheet['id']}", partial(_bars, sheet, ran))
+        if sheet["stream"] and any(_is_curve(one) for one in ran):
+            yield Drawing(f"stream-{sheet['id']}", partial(_stream, sheet, ran))
+    for family in values["families"]:
+        series = [values["series"][number] for number in family["series"]]
+        spent = [one for one in series if one["cbp"] and one["final"]["mean"] is not None]
+        name = "-".join(filter(None, (family["dataset"], family["method"], family["protocol"])))
+        if spent:
+            yield Drawing(f"budget-{slug(name)}", partial(_budget, family, spent))
+        for device in sorted({one["device"] for one in spent if one["device"]}):
+            timed = [one for one in spent if one["device"] == device]
+            yield Drawing(
+                f"times-{slug(f'{name}-{device}')}",
+                partial(_times, family, device, timed),
+            )
+
+
+def slug(text: str) -> str:
+    """A name that any file system takes.
+
+    >>> slug("cifar100-NVIDIA H200")
+    'cifar100-nvidia-h200'
+    """
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
+
+
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, [figure.add_subplot(1, columns, place + 1) for place in range(columns)]
+
+
+def _title(of: Values) -> str:
+    title = of["title"].replace("ω", "$\\omega$").replace("τ", "$\\tau$")
+    return f"{title} ({of['protocolName']} protocol)"
+
+
+def _bars(sheet: Values, series: list[Values]) -> Figure:
+    figure, plots = _figure(7, 0.9 + 0.27 * len(series), 2)
+    figure.suptitle(_title(sheet), x=0.01, ha="left", fontsize=9, color=INK)
+    for axes, number, title in zip(plots, ("final", "avg"), ("Final accuracy, %", "Average accuracy, %"), strict=True):
+        for place, one in enumerate(series):
+            score, colour = one[number], LOOKS[one["look"]].colour
+            if score["mean"] is not None:
+                axes.barh(place - 0.14, score["mean"], 0.44, color=colour, xerr=score["std"], ecolor=INK, capsize=1.5)
+                axes.annotate(
+                    f"{score['mean']:.1f}",
+                    (score["mean"] + (score["std"] or 0), place - 0.14),
+                    xytext=(3, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=7,
+                )
+            if score["mean"] is not None and score["paper"] is not None:
+                axes.barh(place + 0.24, score["paper"], 0.18, color="none", edgecolor=colour, linewidth=0.8)
+        axes.set_yticks(
+            range(len(series)), [one["label"] for one in series] if number == "final" else [""] * len(series)
+        )
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_ylim(len(series) - 0.4, -0.6)
+        axes.set_title(title, color=MUTED, fontsize=8)
+        axes.margins(x=0.12)
+    return figure
+
+
+def _stream(sheet: Values, series: list[Values]) -> Figure:
+    figure, (axes,) = _figure(6.4, 3.6)
+    for one in series:
+        style = LOOKS[one["look"]]
+        if not _is_curve(one):
+            axes.axhline(
+                one["final"]["mean"], color=style.colour, ls=DASHES[style.dash or "6 3"], lw=1, label=one["label"]
+            )
+            continue
+        curve = one["curve"]
+        line: Values = {
+            "color": style.colour,
+            "ls": "--" if one["tuned"] else DASHES[style.dash],
+            "marker": MARKERS[style.marker],
+        }
+        axes.plot(
+            curve["x"], curve["mean"], **line, ms=4, mec="white", mew=0.5, markevery=(3, 4), lw=1.4, label=one["label"]
+        )
+        axes.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.13, lw=0)
+    axes.set_title(_title(sheet))
+    axes.set(xlabel="stream images seen", ylabel="linear probe, all classes, %", xlim=(0, None))
+    axes.grid(axis="y")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _budget(family: Values, series: list[Values]) -> Figure:
+    figure, (axes,) = _figure(6.4, 3.6)
+    _points(axes, series, lambda one: one["final"]["mean"], lambda one: one["final"]["std"])
+    axes.set_title(_title(family))
+    axes.set(ylabel="Final accuracy, %")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _times(family: Values, device: str, series: list[Values]) -> Figure:
+    figure, (run, step) = _figure(7.6, 3.2, 2)
+    figure.suptitle(f"{_title(family)}, {device}", x=0.01, ha="left", fontsize=9, color=INK)
+    _points(run, series, lambda one: one["seconds"]["mean"], lambda one: one["seconds"]["std"])
+    _points(step, series, lambda one: one["step"], lambda one: None, named=False)
+    run.set(ylabel="seconds per run", ylim=(0, None))
+    step.set(ylabel="milliseconds per step", ylim=(0, None))
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def _points(
+    axes: Axes,
+    series: list[Values],
+    mean: Callable[[Values], float | None],
+    std: Callable[[Values], float | None],
+    *,
+    named: bool = True,
+) -> None:
+    """A mark for each cell against its CBP; each strategy stands in the legend once."""
+    seen: set[str] = set()
+    for one in series:
+        height, style = mean(one), LOOKS[one["look"]]
+        if height is None:
+            continue
+        first = named and one["look"] not in seen
+        seen.add(one["look"])
+        axes.errorbar(
+            one["cbp"],
+            height,
+            yerr=std(one),
+            color=style.colour,
+            marker=MARKERS[style.marker],
+            ms=5,
+            mfc="white" if one["tuned"] else style.colour,
+            ls="none",
+            lw=1,
+            label=one["label"].partition(",")[0] if first else None,
+        )
+    axes.set_xscale("log")
+    axes.set(xlabel="CBP")
+    axes.grid(axis="y")
+
+
+def _is_curve(series: Values) -> bool:
+    return bool(series["curve"]) and len(series["curve"]["x"]) > 1
