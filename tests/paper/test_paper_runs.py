@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from made_up import Ocssl
+from made_up import Ocssl, content, put
 
 from ocssl.experiments.result import read_result
 from ocssl.paper import Cell, cells, find_table, read_store
@@ -191,6 +191,18 @@ def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocss
     code, said = ocssl("paper", "run", name, "--dataset", "shapes", "--dry-run")
     assert code == 2
     assert "name both" in said
+
+
+def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Ocssl) -> None:
+    put(tmp_path / "results", "slow", content() | {"train_seconds": 120.0})
+    put(tmp_path / "results", "quick", content(strategy="er", lr=0.1, omega=None) | {"train_seconds": 80.0})
+    elsewhere = content(strategy="cla-r", omega=1.0)
+    elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
+    put(tmp_path / "results", "elsewhere", elsewhere)
+    lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
+    assert lines["CLA-E, n_p = 3"][-6:-1] == ["3.73M", "120.0", "1.50", "NVIDIA", "H200"]
+    assert lines["ER w/ FIFO, n_p = 3"][-6:-1] == ["3.73M", "80.0", "1.00", "NVIDIA", "H200"]
+    assert lines["CLA-R, n_p = 3"][-5:-1] == ["3.73M", "10.0", "1.00", "another"]
 
 
 def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:

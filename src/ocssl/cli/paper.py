@@ -11,6 +11,7 @@ import typer
 
 from ocssl.cli.names import complete_datasets
 from ocssl.cli.run import Protocol
+from ocssl.cli.sweep import EngineChoice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-WHAT, HOW, WHERE = "What is run", "How it is run", "Where it is kept"
+WHAT, HOW = "What is run", "How, and where it is kept"
 
 
 def _complete_tables(incomplete: str) -> list[str]:
@@ -36,8 +37,8 @@ def _complete_tables(incomplete: str) -> list[str]:
 TableName = Annotated[
     str, typer.Argument(metavar="ID", help="As `ocssl paper list` has it.", autocompletion=_complete_tables)
 ]
-Results = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=WHERE)]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder with data sets.", rich_help_panel=WHERE)]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=HOW)]
+DataRoot = Annotated[Path | None, typer.Option(help="Folder with data sets.", rich_help_panel=HOW)]
 DataSet = Annotated[
     str | None,
     typer.Option(help="Instead of the table's first.", autocompletion=complete_datasets, rich_help_panel=WHAT),
@@ -111,21 +112,21 @@ def run(
     dataset: DataSet = None,
     seeds: Annotated[
         list[str] | None,
-        typer.Option("--seeds", "--seed", help="Like 0,1,2, which is the default.", rich_help_panel=WHAT),
+        typer.Option("--seeds", "--seed", help="[default: 0,1,2]", rich_help_panel=WHAT),
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--methods", "--rows", help="Some rows or strategies, like er,cla-e.", rich_help_panel=WHAT),
+        typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
     ] = None,
     protocol: Annotated[Protocol, typer.Option(help="Ours, or the authors'.", rich_help_panel=WHAT)] = Protocol.clean,
     tuned: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Other lr and omega than the paper's, by row.", rich_help_panel=WHAT),
+        typer.Option(metavar="FILE", help="Our own lr and omega by row.", rich_help_panel=WHAT),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.", rich_help_panel=HOW)] = "local",
+    engine: Annotated[EngineChoice, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = EngineChoice.local,
     workers: Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)] = 1,
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
     max_seconds: Annotated[
@@ -133,11 +134,11 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.", rich_help_panel=HOW)] = False,
     results: Results = RESULTS,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=WHERE)] = Path("runs"),
+    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
     data_root: DataRoot = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=WHERE)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
 ) -> None:
-    """Run what a table misses; each result is kept as soon as its run ends. Call again to go on.
+    """Run what a table misses. Each result is kept when its run ends; call again to go on.
 
     Example: ocssl paper run high-simsiam --seeds 0,1,2 --methods er,cla-e
     """
@@ -153,12 +154,12 @@ def run(
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results, new=True)
-    doer = make_engine(engine, workers=workers, address=address, quiet=quiet)  # type: ignore[arg-type]
+    doer = make_engine(engine.value, workers=workers, address=address, quiet=quiet)
     where, values = data_set(paper, dataset), read_values(tuned, paper) if tuned else None
     rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
-    numbers = [_seed(word) for word in _words(seeds)] or [0, 1, 2]
-    plan = make_plan(store, paper, rows, where, protocol.value, numbers, tuned=values, changes=changes, runs=runs)
+    chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
+    plan = make_plan(store, paper, rows, where, protocol.value, chosen, tuned=values, changes=changes, runs=runs)
     done = len(plan.wanted) - len(plan.missing)
     console.print(f"{paper.id}, {where}, {protocol.value} protocol: {done} of {len(plan.wanted)} runs are done")
     if plan.foreign:
@@ -166,18 +167,15 @@ def run(
     if dry_run:
         for task in (*plan.first, *plan.missing):
             console.print(f"{'to go on with' if task.begun else 'to run'}: {task.name}")
+        _print_problems(console, store)
         return
     if values:
         declare(values, results, (paper.id, where, protocol.value))
     failed: list[Filled] = []
     try:
         for filled in fill(plan, doer, store, results, stop_at=stop_at):
-            if filled.result is None:
-                failed.append(filled)
-                console.print(f"{filled.task.label}: failed: {filled.error}", style="red")
-            else:
-                avg = "" if filled.result.avg is None else f", Avg {filled.result.avg:.2f} %"
-                console.print(f"{filled.task.label}: Final {filled.result.final:.2f} %{avg}; {filled.task.name}.json")
+            console.print(_line(filled), style=None if filled.result else "red")
+            failed += [] if filled.result else [filled]
     except Interrupted as stopped:
         typer.echo(f"ocssl: {stopped}; the same command goes on", err=True)
         raise typer.Exit(stopped.exit_code) from stopped
@@ -199,6 +197,14 @@ def _open(results: Path, *, new: bool = False) -> Store:
 def _filled(cells: Iterable[Cell], dataset: str, protocol: Protocol) -> str:
     block = [cell for cell in cells if (cell.dataset, cell.protocol) == (dataset, protocol)]
     return f"{sum(bool(cell.runs) for cell in block)}/{len(block)}"
+
+
+def _line(filled: Filled) -> str:
+    if filled.result is None:
+        return f"{filled.task.label}: failed: {filled.error}"
+    numbers = {"Final": filled.result.final, "Avg": filled.result.avg}
+    told = (f"{name} {number:.2f} %, " for name, number in numbers.items() if number is not None)
+    return f"{filled.task.label}: {''.join(told)}{filled.task.name}.json"
 
 
 def _is_there(dataset: str, root: Path | None) -> bool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 
 from rich.table import Table
 
 from ocssl.experiments.progress import short
 from ocssl.paper import Cell, Score, Spread
-
-OWN = "tuned by us"
 
 
 def accuracies(cells: Iterable[Cell]) -> Table:
@@ -30,21 +27,20 @@ def accuracies(cells: Iterable[Cell]) -> Table:
 
 
 def seconds(cells: Iterable[Cell]) -> Table:
-    """Training time, also relative to the fastest row of equal CBP."""
-    rows = [(cell, _cbp(cell), cell.seconds.mean) for cell in cells]
-    best: dict[int | None, float] = {}
-    for _, cbp, mean in rows:
-        if mean is not None:
-            best[cbp] = min(mean, best.get(cbp, mean))
+    """Training time, also relative to the fastest row of equal CBP on the same device."""
     table = Table("row", "CBP", "seconds", "relative", "device", "seeds", box=None, pad_edge=False)
     for column in table.columns[1:4]:
         column.justify = "right"
-    for cell, cbp, mean in rows:
-        relative = "–" if mean is None else f"{mean / best[cbp]:.2f}"
-        devices = ", ".join(sorted(cell.devices))
-        table.add_row(
-            name(cell), "–" if cbp is None else short(cbp), spread(cell.seconds), relative, devices, _seeds(cell)
-        )
+    cells = list(cells)
+    best: dict[object, float] = {}
+    for cell in cells:
+        if cell.seconds.mean is not None:
+            best[_race(cell)] = min(cell.seconds.mean, best.get(_race(cell), cell.seconds.mean))
+    for cell in cells:
+        cbp, devices = _race(cell)
+        relative = "–" if cell.seconds.mean is None else f"{cell.seconds.mean / best[cbp, devices]:.2f}"
+        spent = "–" if cbp is None else short(cbp)
+        table.add_row(name(cell), spent, spread(cell.seconds), relative, ", ".join(devices), _seeds(cell))
     return table
 
 
@@ -53,7 +49,7 @@ def name(cell: Cell) -> str:
     if cell.tuning == "paper" or cell.config is None:
         return cell.label
     omega = "" if cell.config["omega"] is None else f", ω {cell.config['omega']:g}"
-    return f"{cell.label}, {OWN}: lr {cell.config['lr']:g}{omega}"
+    return f"{cell.label}, tuned by us: lr {cell.config['lr']:g}{omega}"
 
 
 def spread(score: Score | Spread | None) -> str:
@@ -80,7 +76,6 @@ def _seeds(cell: Cell) -> str:
     return " ".join(map(str, cell.seeds)) or "–"
 
 
-def _cbp(cell: Cell) -> int | None:
-    """As planned: what was really spent differs a little between strategies."""
-    planned = {run.result.cbp_planned for run in cell.runs.values()}
-    return round(statistics.fmean(planned)) if planned else None
+def _race(cell: Cell) -> tuple[int | None, tuple[str, ...]]:
+    """What times may be compared by: CBP as planned, of which strategies spend a little less, and the device."""
+    return max((run.result.cbp_planned for run in cell.runs.values()), default=None), tuple(sorted(cell.devices))

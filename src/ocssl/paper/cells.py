@@ -124,8 +124,8 @@ class Cell:
     @property
     def block(self) -> tuple[int, int, int] | None:
         """b_s, b and n_p."""
-        names = ("stream_batch", "batch", "passes")
-        return tuple(self.config[name] for name in names) if self.config else None
+        config = self.config
+        return (config["stream_batch"], config["batch"], config["passes"]) if config else None
 
 
 def cells(store: Store, table: Table) -> list[Cell]:

@@ -206,17 +206,15 @@ OMEGA = tuple(
 def _early(first: int, then: int) -> tuple[Row, ...]:
     """CLA for some passes and i.i.d. for the rest, against i.i.d. for all of them."""
     whole = _with(IID, "whole", "all the way", passes=first + then)
+    alone = (_with(cla, "first", "alone", passes=first) for cla in (CLA_R, CLA_E))
+    onward = replace(_with(IID, "rest", "the rest", passes=then), published=None)
     continued = (
-        Row(
-            f"{cla.name}-iid",
-            f"{cla.label}, then i.i.d.",
-            {"iid": True, "passes": then},
-            None,
-            {**cla.settings, "passes": first},
+        replace(
+            onward, name=f"{cla.name}-iid", label=f"{cla.label}, then i.i.d.", after={**cla.settings, "passes": first}
         )
         for cla in (CLA_R, CLA_E)
     )
-    return whole, *(_with(cla, "first", "alone", passes=first) for cla in (CLA_R, CLA_E)), *continued
+    return whole, *alone, *continued
 
 
 SMOKE = (replace(FINETUNE, settings={**FINETUNE.settings, "batch": 12, "passes": 2}), ER_FIFO, CLA_E, RANDOM)
