@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from ocssl.errors import missing_extra
+from ocssl.report.names import label
 from ocssl.report.palette import LOOKS
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ STYLE: dict[Any, Any] = {
     "ytick.color": MUTED,
     "legend.frameon": False,
     "legend.fontsize": 7,
-    "pdf.fonttype": 42,
     "svg.hashsalt": "ocssl",
 }
 TIMELESS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -49,14 +49,19 @@ class Drawing:
     name: str
     draw: Callable[[], Figure]
 
-    def to_bytes(self, kind: str) -> bytes:
-        """As ``png``, ``svg`` or ``pdf``."""
+    def to_bytes(self, kinds: Sequence[str]) -> dict[str, bytes]:
+        """As ``png``, ``svg`` or ``pdf``, by kind."""
         import matplotlib
 
         with matplotlib.rc_context(STYLE):
-            buffer = BytesIO()
-            self.draw().savefig(buffer, format=kind, dpi=200, metadata=TIMELESS[kind])
-            return buffer.getvalue()
+            figure, found = self.draw(), {}
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # the layout stays as it is; finding it is half of the work
+            for kind in kinds:
+                buffer = BytesIO()
+                figure.savefig(buffer, format=kind, dpi=200, metadata=TIMELESS[kind])
+                found[kind] = buffer.getvalue()
+            return found
 
 
 def need_matplotlib() -> None:
@@ -144,6 +149,8 @@ def _bars(sheet: Values, series: list[Values]) -> Figure:
 
 
 def _stream(sheet: Values, series: list[Values]) -> Figure:
+    from matplotlib.ticker import EngFormatter
+
     figure, (axes,) = _figure(6.4, 3.6)
     for one in series:
         style = LOOKS[one["look"]]
@@ -162,6 +169,7 @@ def _stream(sheet: Values, series: list[Values]) -> Figure:
             curve["x"], curve["mean"], **line, ms=4, mec="white", mew=0.5, markevery=(3, 4), lw=1.4, label=one["label"]
         )
         axes.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.13, lw=0)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_title(_title(sheet))
     axes.set(xlabel="stream images seen", ylabel="linear probe, all classes, %", xlim=(0, None))
     axes.grid(axis="y")
@@ -197,27 +205,36 @@ def _points(
     *,
     named: bool = True,
 ) -> None:
-    """A mark for each cell against its CBP; each strategy stands in the legend once."""
-    seen: set[str] = set()
-    for one in series:
-        height, style = mean(one), LOOKS[one["look"]]
-        if height is None:
-            continue
-        first = named and one["look"] not in seen
-        seen.add(one["look"])
+    """A mark for each cell against its CBP, joined where CBP differs; each strategy stands in the legend once."""
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+    named_looks: set[str] = set()
+    for key in dict.fromkeys((one["look"], one["tuned"]) for one in series):
+        cells: list[tuple[float, float, float]] = [
+            (one["cbp"], height, std(one) or 0)
+            for one in series
+            if (one["look"], one["tuned"]) == key and (height := mean(one)) is not None
+        ]
+        style, tuned = LOOKS[key[0]], key[1]
         axes.errorbar(
-            one["cbp"],
-            height,
-            yerr=std(one),
+            [spent for spent, _, _ in cells],
+            [height for _, height, _ in cells],
+            yerr=[spread for _, _, spread in cells],
             color=style.colour,
             marker=MARKERS[style.marker],
             ms=5,
-            mfc="white" if one["tuned"] else style.colour,
+            mfc="white" if tuned else style.colour,
             ls="none",
             lw=1,
-            label=one["label"].partition(",")[0] if first else None,
+            label=label(key[0]) if named and key[0] not in named_looks else None,
         )
+        named_looks.add(key[0])
+        joined = list({f"{spent:.2g}": (spent, height) for spent, height, _ in sorted(cells)}.values())
+        axes.plot(*zip(*joined, strict=True), color=style.colour, lw=0.8, alpha=0.55, zorder=1)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="CBP")
     axes.grid(axis="y")
 

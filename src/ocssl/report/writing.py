@@ -51,9 +51,9 @@ def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
         return {}
     need_matplotlib()
     return {
-        f"figures/{drawing.name}.{kind}": drawing.to_bytes(kind)
+        f"figures/{drawing.name}.{kind}": content
         for drawing in drawings(payload(report))
-        for kind in kinds
+        for kind, content in drawing.to_bytes(kinds).items()
     }
 
 
