@@ -8,8 +8,8 @@ from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, prob
 
 app = typer.Typer(
     name="ocssl",
-    help="Online continual self-supervised learning: encoders from unlabelled, drifting image streams.",
-    epilog="Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high",
+    help="Online continual self-supervised learning from drifting image streams.",
+    epilog="Example: ocssl run --dataset cifar100 --strategy cla-e --budget high",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

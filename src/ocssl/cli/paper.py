@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ocssl.paper.filling import Filled
 
 app = typer.Typer(
-    help="The paper's tables: what they hold, our numbers beside the paper's, and running what is missing.",
+    help="The paper's tables: ours beside the published, and running the rest.",
     epilog="Example: ocssl paper run high-simsiam --seeds 0,1,2",
     no_args_is_help=True,
 )
