@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from ocssl.cli import app
 
-OURS = ("run", "sweep", "show", "compare", "probe", "list", "budget", "paper")
+OURS = ("run", "sweep", "show", "compare", "report", "probe", "list", "budget", "paper")
 LINES = 40
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, run, sweep
+from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, report, run, sweep
 
 app = typer.Typer(
     name="ocssl",
@@ -30,6 +30,7 @@ app.command()(embed.embed)
 app.command()(export.export)
 app.command()(look.show)
 app.command()(look.compare)
+app.command()(report.report)
 app.command()(probe.probe)
 app.command("list")(lists.list_names)
 app.command()(lists.budget)
