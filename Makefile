@@ -6,7 +6,7 @@ SEEDS  ?= 0
 SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-slow test-gpu lint types docs clean
+.PHONY: help demo paper-smoke test test-browser test-slow test-gpu lint types docs clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -28,10 +28,18 @@ paper-smoke: $(VENV)/.installed-plot ## a table of tiny runs on CPU, from runs t
 	@rm -rf $(SMOKE)
 	@$(BIN)/ocssl paper run smoke --seeds 0,1 --results $(SMOKE)/results --runs $(SMOKE)/runs --quiet
 	@$(BIN)/ocssl paper show smoke --results $(SMOKE)/results
+	@$(BIN)/ocssl report $(SMOKE)/results -o $(SMOKE)/report
+	@$(BIN)/ocssl report $(SMOKE)/results -o $(SMOKE)/report
 
 test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest
+
+test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's page in headless Chromium
+	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-liberation >/dev/null; } || \
+	  { echo "The browser test needs Chromium and its driver; install the packages chromium and chromium-driver."; exit 1; }
+	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/report
 
 test-slow: $(VENV)/.installed-dev ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
