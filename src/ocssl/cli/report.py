@@ -28,7 +28,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
 ) -> None:
-    """Tables beside the paper's, figures, and one page that works offline.
+    """Results as tables beside the paper's, figures and one offline page.
 
     Example: ocssl report results -o report
     """
