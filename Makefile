@@ -28,7 +28,7 @@ paper-smoke: $(VENV)/.installed-plot ## a table of tiny runs on CPU, from runs t
 	@rm -rf $(SMOKE)
 	@$(BIN)/ocssl paper run smoke --seeds 0,1 --results $(SMOKE)/results --runs $(SMOKE)/runs --quiet
 	@$(BIN)/ocssl paper show smoke --results $(SMOKE)/results
-	@$(BIN)/ocssl report $(SMOKE)/results -o $(SMOKE)/report
+	@$(BIN)/ocssl report $(SMOKE)/results -o $(SMOKE)/report --format html
 
 test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(MAKE) --no-print-directory lint types

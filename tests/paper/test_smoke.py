@@ -32,3 +32,5 @@ def test_make_paper_smoke_goes_from_runs_to_a_report(tmp_path: Path) -> None:
         "CLA-E": (0, 1),
         "random encoder": (0, 1),
     }
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert all(cell.label in page and f"{cell.final.mean:.2f}" in page for cell in found)
