@@ -74,7 +74,7 @@ def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
     book = Book(folder / "trials.jsonl")
 
     def ended(trial: Trial, seed: int) -> None:
-        tell(progress_line(book, trial, seed))
+        tell(_line(sweep, book, trial, seed))
 
     try:
         if sweep.search == "adaptive" and machines.name == "ray":
@@ -109,12 +109,12 @@ def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Call
             searcher.learn(trial)
 
 
-def progress_line(book: Book, trial: Trial, seed: int) -> str:
-    """What happened last, and how far the sweep is."""
+def _line(sweep: Sweep, book: Book, trial: Trial, seed: int) -> str:
     run = trial.runs[seed]
     ended = f"{run.score:.2f} %" if run.score is not None else f"failed: {run.reason}"
     over = sum(entry.state != "open" for entry in book.trials)
-    return f"trial {trial.number} ({words(trial.values)}), seed {seed}: {ended} [{over} of {len(book.trials)} over]"
+    total = sweep.trials or len(book.trials)
+    return f"trial {trial.number} ({words(trial.values)}), seed {seed}: {ended} [{over} of {total} over]"
 
 
 def _conclude(sweep: Sweep, folder: Path, book: Book) -> None:

@@ -53,7 +53,7 @@ def tune(sweep: Sweep, folder: Path, book: Book, machines: Machines, tell: Calla
                 reuse_actors=True,
             ),
             run_config=ray_tune.RunConfig(
-                name="tune",
+                name=".tune",
                 storage_path=str(output),
                 verbose=0,
                 failure_config=ray_tune.FailureConfig(max_failures=machines.retries),

@@ -1,0 +1,109 @@
+"""The real command on a sweep that takes seconds, and ways to disturb it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import yaml
+
+SMALL: dict[str, object] = {
+    "samples_per_class": 20,
+    "image_size": 8,
+    "checkpoint_minutes": 0,
+    "checkpoint_samples": 40,
+    "probe": {"max_epochs": 8},
+    "device": "cpu",
+}
+"""What makes the shipped sweep over shapes quick, with a checkpoint every fifth step."""
+SHAPES: dict[str, object] = SMALL | {
+    "dataset": "shapes",
+    "backbone": "convnet-w4",
+    "hidden_dim": 16,
+    "output_dim": 32,
+    "stream_batch": 8,
+    "batch": 16,
+    "passes": 1,
+    "memory_size": 24,
+    "knn": False,
+    "references": False,
+}
+"""A run of its own."""
+OPTIONS = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """Begin ``ocssl sweep``, with one thread for each run whatever runs it."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    words = [sys.executable, "-m", "ocssl", "sweep", *map(str, arguments)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def sweep(*arguments: object) -> str:
+    """A sweep from beginning to end; what it printed."""
+    process = start(*arguments)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    return out + err
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Everything about a sweep that must not depend on who ran it and what happened on the way."""
+    return {name: (folder / name).read_text() for name in ("table.md", "trials.jsonl", "best.yaml", "sweep.yaml")}
+
+
+def write_sweep(place: Path, settings: dict[str, object], **keys: object) -> Path:
+    """A sweep file over runs on shapes."""
+    place.write_text(yaml.safe_dump({"settings": SHAPES | {"strategy": "cla-e"} | settings, **keys}))
+    return place
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait until something is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def finished(folder: Path) -> int:
+    """How many runs of a sweep are over."""
+    return len(list(folder.glob("trials/*/*/result.json")))
+
+
+def midway(folder: Path) -> bool:
+    """Whether a run has a checkpoint and is not over."""
+    return any(not (place.parents[1] / "result.json").exists() for place in folder.glob("trials/*/*/checkpoints/0*"))
+
+
+def kill_worker(root: int, title: str) -> None:
+    """Kill a process below another one, known by its command line."""
+    below = psutil.Process(root).children(recursive=True)
+    worker = next(process for process in below if title in " ".join(process.cmdline()))
+    worker.send_signal(signal.SIGKILL)
+
+
+def leave_nothing(processes: list[psutil.Process]) -> None:
+    """Wait until processes are gone whose driver is; only Ray's agents may be late and are sent away."""
+    agents = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+
+    def left() -> list[psutil.Process]:
+        running = [process for process in processes if process.is_running()]
+        return [process for process in running if process.status() != psutil.STATUS_ZOMBIE]
+
+    wait_for(lambda: not [process for process in left() if not " ".join(process.cmdline()).startswith(agents)])
+    for process in left():
+        process.kill()
+
+
+def gone_on(folder: Path) -> list[Path]:
+    """The runs that went on from a checkpoint instead of beginning again."""
+    logs = {log.parent: log.read_text() for log in folder.glob("trials/*/*/log.txt")}
+    return [run for run, log in logs.items() if re.search("resumed at image [1-9]", log)]

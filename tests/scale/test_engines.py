@@ -1,0 +1,104 @@
+"""Engines: every job once, whatever happens to it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sweeping import SHAPES, kill_worker, wait_for
+
+from ocssl.engines import Job, make_engine
+from ocssl.errors import ConfigError, MissingExtraError
+from ocssl.experiments.result import Result, read_result
+
+TINY = SHAPES | {"samples_per_class": 10, "experiences": 3, "strategy": "er"}
+
+
+def job(name: str, folder: Path, **settings: object) -> Job:
+    return Job(name, TINY | settings, folder / name)
+
+
+def numbers(result: Result | None) -> dict[str, object]:
+    """What a run found, without the times."""
+    assert result is not None
+    return {name: getattr(result, name) for name in ("curve", "cbp_spent", "fingerprint", "config")}
+
+
+def test_a_job_is_begun_only_when_the_one_before_is_done(tmp_path: Path) -> None:
+    events = []
+
+    def jobs() -> Iterator[Job]:
+        for name in ("one", "two"):
+            events.append(f"asked for {name}")
+            yield job(name, tmp_path)
+
+    for done in make_engine("local", quiet=True).run(jobs()):
+        assert (done.error, done.attempts) == (None, 1)
+        assert done.result == read_result(done.job.folder)
+        events.append(f"finished {done.job.name}")
+    assert events == ["asked for one", "finished one", "asked for two", "finished two"]
+
+
+def test_what_fails_says_why_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    jobs = [job("wrong", tmp_path, strategy="err"), job("wild", tmp_path, lr=1e30), job("good", tmp_path)]
+    wrong, wild, good = make_engine("local", quiet=True).run(jobs)
+    assert "unknown strategy 'err'; did you mean 'er'?" in str(wrong.error)
+    assert "the loss became NaN or infinite" in str(wild.error)
+    assert (wrong.result, wrong.attempts, wild.result, wild.attempts) == (None, 1, None, 1)
+    assert good.error is None
+
+
+def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(tmp_path: Path) -> None:
+    engine, wanted = make_engine("local", quiet=True), job("run", tmp_path)
+    (first,) = engine.run([wanted])
+    (again,) = engine.run([wanted])
+    assert again.result == first.result
+    assert "resumed" not in (wanted.folder / "log.txt").read_text()
+    (wanted.folder / "result.json").unlink()
+    (resumed,) = engine.run([wanted])
+    assert numbers(resumed.result) == numbers(first.result)
+    assert "resumed" in (wanted.folder / "log.txt").read_text()
+    (other,) = engine.run([job("run", tmp_path, lr=0.7)])
+    assert "holds a finished run with lr" in str(other.error)
+
+
+def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ocssl.experiments import runner
+
+    def fail(self: object) -> None:
+        raise RuntimeError("out of\nluck")
+
+    monkeypatch.setattr(runner.Run, "_train_and_measure", fail)
+    (done,) = make_engine("local", retries=1, quiet=True).run([job("run", tmp_path)])
+    assert done.error == "RuntimeError: out of luck (the last of 2 attempts)"
+    assert done.attempts == 2
+    assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
+    import os
+
+    def kill() -> None:
+        wait_for((tmp_path / "run" / "config.yaml").exists)
+        kill_worker(os.getpid(), "spawn_main")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    (done,) = make_engine("local", workers=2, retries=0).run([job("run", tmp_path, samples_per_class=60)])
+    killer.join()
+    assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
+
+
+def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="unknown engine 'rya'; did you mean 'ray'"):
+        make_engine("rya")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="address is for engine 'ray'"):
+        make_engine("local", address="auto")
+    with pytest.raises(ConfigError, match="workers must be at least 1"):
+        make_engine("local", workers=0)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'ocssl\[scale\]'"):
+        make_engine("ray")

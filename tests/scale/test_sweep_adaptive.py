@@ -1,0 +1,74 @@
+"""Adaptive search: Optuna proposes, by itself or as the searcher of Ray Tune."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from sweeping import contents, finished, kill_worker, leave_nothing, midway, start, sweep, wait_for, write_sweep
+
+from ocssl.sweeps.driver import Machines, resume_sweep, start_sweep
+from ocssl.sweeps.plan import parse_sweep, read_sweep
+from ocssl.sweeps.search import Adaptive
+from ocssl.sweeps.trials import Book, Run
+
+pytestmark = pytest.mark.scale
+
+SPACE = {"lr": {"low": 0.01, "high": 1.0, "scale": "log"}, "omega": [0.1, 1.0]}
+QUIET = Machines(quiet=True)
+
+
+def test_it_looks_where_it_found_something_and_learns_from_failures(tmp_path: Path) -> None:
+    space = {"lr": {"low": 0.001, "high": 10.0, "scale": "log"}}
+    searcher = Adaptive(parse_sweep({"search": "adaptive", "trials": 40, "space": space}), Book(tmp_path / "book"))
+    away = []
+    for trial in searcher.propose():
+        distance = abs(math.log10(float(trial.values["lr"])))  # the best learning rate is 1; above 3 all is lost
+        away.append(distance)
+        lost = trial.values["lr"] > 3
+        trial.runs[0] = Run(None, None, "diverged") if lost else Run(100 - 20 * distance, 1, None)
+        searcher.learn(trial)
+    assert len(away) == 40
+    assert sum(away[-10:]) < 0.5 * sum(away[:10])
+
+
+def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    quick = {"samples_per_class": 10, "experiences": 2, "checkpoint_samples": None}
+    file = write_sweep(tmp_path / "a.yaml", quick, search="adaptive", trials=12, seeds=[0, 1], space=SPACE)
+    plan = read_sweep(file)
+    start_sweep(plan, tmp_path / "undisturbed", QUIET, lambda line: None)
+    lines = []
+
+    def interrupt(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 21:  # after one of the two seeds of trial 11, the first that is no random draw
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start_sweep(plan, tmp_path / "disturbed", QUIET, interrupt)
+    resume_sweep(tmp_path / "disturbed", QUIET, lines.append)
+    assert contents(tmp_path / "disturbed") == contents(tmp_path / "undisturbed")
+    assert len(lines) == len(set(lines)) == 24
+
+
+def test_ray_tune_loses_and_repeats_no_trial_though_worker_and_driver_are_killed(tmp_path: Path) -> None:
+    file = write_sweep(tmp_path / "a.yaml", {}, search="adaptive", trials=4, space=SPACE)
+    folder, engine = tmp_path / "sweep", ("--engine", "ray", "--workers", "2")
+    process = start(file, "-o", folder, *engine)
+    wait_for(lambda: midway(folder))
+    below = psutil.Process(process.pid).children(recursive=True)
+    kill_worker(process.pid, "ray::ImplicitFunc")
+    wait_for(lambda: '"done"' in (folder / "trials.jsonl").read_text() and midway(folder))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    sweep("--resume", folder, *engine)
+    trials = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    assert [(trial["trial"], trial["state"]) for trial in trials] == [(number, "done") for number in (1, 2, 3, 4)]
+    assert [trial["values"] for trial in trials[: len(before)]] == [trial["values"] for trial in before]
+    assert len(list(folder.glob("trials/*"))) == finished(folder) == 4
+    leave_nothing(below)

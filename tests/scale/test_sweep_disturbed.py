@@ -1,0 +1,105 @@
+"""Sweeps end with the same bytes, whichever engine runs them and whoever dies on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from sweeping import OPTIONS, contents, finished, gone_on, kill_worker, leave_nothing, midway, start, sweep, wait_for
+from typer.testing import CliRunner
+
+from ocssl.cli import app
+from ocssl.experiments.result import read_result
+from ocssl.sweeps.driver import Machines, resume_sweep
+
+pytestmark = pytest.mark.scale
+
+POOL = ("--workers", "2")
+RAY = ("--engine", "ray", "--workers", "2")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The paper's tuning procedure on shapes, one run after another."""
+    folder = tmp_path_factory.mktemp("sweeps") / "undisturbed"
+    sweep("shapes-tuning", "-o", folder, "-q", *OPTIONS)
+    return folder
+
+
+def trials_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+
+
+def test_the_book_holds_every_trial_with_what_its_run_found(undisturbed: Path) -> None:
+    trials = trials_of(undisturbed)
+    assert [trial["trial"] for trial in trials] == [1, 2, 3, 4, 5, 6]
+    assert [trial["values"] for trial in trials] == [
+        {"lr": lr, "omega": omega} for lr in (0.03, 0.1, 0.3) for omega in (0.1, 1.0)
+    ]
+    for trial in trials:
+        result = read_result(undisturbed / str(trial["folder"]) / "seed0")
+        assert (trial["score"], trial["cbp"], trial["state"]) == (result.final, [result.cbp_spent], "done")
+        assert (result.config["lr"], result.config["omega"]) == tuple(trial["values"].values())  # type: ignore[attr-defined]
+        assert result.config["measure_on"] == "validation"
+
+
+def test_the_best_configuration_is_one_that_run_accepts(undisturbed: Path, tmp_path: Path) -> None:
+    best = max(trials_of(undisturbed), key=lambda trial: (trial["score"], -int(str(trial["trial"]))))
+    words = ["run", "-q", "--config", str(undisturbed / "best.yaml"), "-o", str(tmp_path / "run")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    config = read_result(tmp_path / "run").config
+    assert {"lr": config["lr"], "omega": config["omega"]} == best["values"]
+    assert (config["measure_on"], config["evaluate"]) == ("test", "each")
+
+
+def test_the_table_lists_the_best_first_and_the_plot_is_there(undisturbed: Path) -> None:
+    rows = (undisturbed / "table.md").read_text().splitlines()[2:]
+    scores = [float(row.split("|")[4]) for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert (undisturbed / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_finished_sweep_is_not_run_again(undisturbed: Path) -> None:
+    before = {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")}
+    found = contents(undisturbed)
+    resume_sweep(undisturbed, Machines())
+    assert contents(undisturbed) == found
+    assert {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")} == before
+
+
+@pytest.mark.parametrize(
+    ("engine", "worker", "words"),
+    [(POOL, "spawn_main", "signal 9"), (RAY, "ray::_task", "WorkerCrashedError")],
+    ids=["local", "ray"],
+)
+def test_a_killed_worker_and_then_a_killed_driver_change_nothing(
+    undisturbed: Path, tmp_path: Path, engine: tuple[str, ...], worker: str, words: str
+) -> None:
+    folder = tmp_path / "disturbed"
+    process = start("shapes-tuning", "-o", folder, *OPTIONS, *engine)
+    wait_for(lambda: midway(folder))
+    kill_worker(process.pid, worker)
+    wait_for(lambda: finished(folder) >= 2 and midway(folder))
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    _, err = process.communicate()
+    assert f"its worker died: {words}; trying again" in err
+    assert finished(folder) < 6
+    sweep("--resume", folder, *engine)
+    assert contents(folder) == contents(undisturbed)
+    assert gone_on(folder)
+    leave_nothing(below)
+
+
+def test_a_sweep_asked_to_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "stopped"
+    process = start("shapes-tuning", "-o", folder, "-q", *OPTIONS, *POOL)
+    wait_for(lambda: midway(folder))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert err.splitlines() == [f"ocssl: the sweep was stopped; go on with: ocssl sweep --resume {folder}"]
+    assert any("stopped by signal" in log.read_text() for log in folder.glob("trials/*/*/log.txt"))

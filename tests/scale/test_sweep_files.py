@@ -1,0 +1,152 @@
+"""Sweep files: strict to read, and exact about which runs they mean."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ocssl.errors import ConfigError
+from ocssl.experiments.paper import table
+from ocssl.experiments.presets import complete
+from ocssl.sweeps.plan import parse_sweep, read_sweep, shipped
+from ocssl.sweeps.space import Range, draws, parse_space
+
+GRID = {"settings": {"strategy": "cla-e"}, "space": {"lr": [0.1, 0.3], "omega": [0.3, 1.0, 3.0]}}
+
+
+def test_a_grid_is_every_combination_once_with_the_last_setting_fastest() -> None:
+    listed = parse_sweep(GRID).listed()
+    assert [(values["lr"], values["omega"]) for values in listed] == [
+        (0.1, 0.3),
+        (0.1, 1.0),
+        (0.1, 3.0),
+        (0.3, 0.3),
+        (0.3, 1.0),
+        (0.3, 3.0),
+    ]
+
+
+def test_runs_of_a_sweep_are_judged_on_validation_images_only() -> None:
+    sweep = parse_sweep(GRID)
+    config = complete(sweep.run_settings({"lr": 0.1, "omega": 1.0}, seed=7))
+    assert (config.measure_on, config["seed"], config["lr"], config["omega"]) == ("validation", 7, 0.1, 1.0)
+    assert complete(sweep.configuration({"lr": 0.1, "omega": 1.0})).measure_on == "test"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spaec": {}}, "unknown key 'spaec'; did you mean 'space'"),
+        ({"search": "gird"}, "search: input should be 'grid', 'random' or 'adaptive'"),
+        ({"settings": {"stratgey": "er"}}, "unknown setting 'stratgey'; did you mean 'strategy'"),
+        ({"settings": {"strategy": "cla-f"}}, "unknown strategy 'cla-f'; did you mean 'cla-"),
+        ({"space": {"omgea": [1.0]}}, "unknown setting 'omgea'; did you mean 'omega'"),
+        ({"space": {}}, "space is empty"),
+        ({"space": {"lr": []}}, "space.lr is empty"),
+        ({"space": {"lr": 0.1}}, "space.lr must be a list of values"),
+        ({"space": {"lr": [0.1, [0.2]]}}, "space.lr must list plain values"),
+        ({"space": {"lr": [0.1, 0.1]}}, "space.lr lists a value twice"),
+        ({"space": {"lr": [0.1, "fast"]}}, "lr: input should be a valid number"),
+        ({"space": {"lr": {"low": 0.1, "high": 1}}}, "grid search needs a list of values for space.lr"),
+        ({"space": {"lr": {"low": 0.1, "hihg": 1}}}, "unknown key 'space.lr.hihg'; did you mean 'space.lr.high'"),
+        ({"space": {"lr": {"low": 1, "high": 0.1}}, "search": "random", "trials": 2}, "low < high"),
+        ({"space": {"lr": {"low": 0, "high": 1, "scale": "log"}}}, "0 < low < high"),
+        ({"space": {"lr": {"low": 0.1, "high": 1, "scale": "lgo"}}}, "unknown scale 'lgo'; did you mean 'log'"),
+        ({"space": {"batch": {"low": 0.5, "high": 3, "whole": True}}}, "low and high must be whole"),
+        ({"space": {"seed": [0, 1]}}, "'seed' cannot be set in a sweep: list it under seeds"),
+        ({"settings": {"measure_on": "test"}}, "judged on the validation images, always"),
+        ({"settings": {"lr": 0.1}}, "'lr' is fixed under settings and varies under space"),
+        ({"settings": {"evaluate": "never"}}, "score 'final' needs evaluate: final, not never"),
+        ({"settings": {"evaluate": "final"}, "score": "avg"}, "score 'avg' needs evaluate: each, not final"),
+        ({"seeds": []}, "seeds: list should have at least 1 item"),
+        ({"seeds": [1, 1]}, "seeds lists one twice"),
+        ({"trials": 5}, "leave trials out"),
+        ({"search": "random"}, "random search needs trials"),
+        ({"search": "random", "trials": 7}, "the space has 6 combinations"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_sweep(GRID | change)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_file_is_refused_with_the_names_of_those_that_are_shipped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="paper-tuning, paper-tuning-lr, shapes-tuning"):
+        read_sweep(tmp_path / "nothing.yaml")
+    with pytest.raises(ConfigError, match="paper-tuning"):
+        read_sweep("paper-tunning")
+
+
+def test_random_draws_are_different_from_each_other_and_the_same_for_a_seed() -> None:
+    space = parse_space({"lr": {"low": 0.001, "high": 1, "scale": "log"}, "memory": ["fifo", "reservoir"]})
+    drawn = draws(space, 50, seed=3)
+    assert drawn == draws(space, 50, seed=3)
+    assert drawn != draws(space, 50, seed=4)
+    assert len({tuple(values.values()) for values in drawn}) == 50
+    assert len(draws(parse_space({"lr": [1, 2], "omega": [1, 2]}), 4, seed=0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "quantiles"),
+    [
+        (Range(0.001, 10.0, "log"), [0.01, 0.1, 1.0]),
+        (Range(-2.0, 6.0), [0.0, 2.0, 4.0]),
+    ],
+)
+def test_draws_are_uniform_on_their_scale(given: Range, quantiles: list[float]) -> None:
+    chance = np.random.default_rng(0)
+    values = [given.draw(chance) for _ in range(4000)]
+    assert given.low <= min(values)
+    assert max(values) <= given.high
+    shares = [np.mean(np.array(values) < border) for border in quantiles]
+    assert np.allclose(shares, [0.25, 0.5, 0.75], atol=0.03)
+
+
+def test_whole_numbers_include_both_ends_with_equal_chance() -> None:
+    chance = np.random.default_rng(0)
+    values = [Range(1, 4, whole=True).draw(chance) for _ in range(4000)]
+    assert {type(value) for value in values} == {int}
+    assert np.allclose([values.count(number) / 4000 for number in (1, 2, 3, 4)], 0.25, atol=0.03)
+
+
+def test_a_sweep_survives_its_file(tmp_path: Path) -> None:
+    given = GRID | {
+        "search": "random",
+        "trials": 3,
+        "seeds": [0, 5],
+        "space": {"lr": {"low": 1e-3, "high": 1, "scale": "log"}, "omega": [1.0]},
+    }
+    (tmp_path / "sweep.yaml").write_text(parse_sweep(given).to_yaml())
+    assert read_sweep(tmp_path / "sweep.yaml") == parse_sweep(given)
+
+
+def test_settings_given_beside_the_file_win() -> None:
+    sweep = read_sweep("paper-tuning", {"strategy": "cla-r", "budget": "low"})
+    assert (sweep.settings["strategy"], sweep.settings["budget"], sweep.settings["method"]) == (
+        "cla-r",
+        "low",
+        "simsiam",
+    )
+
+
+@pytest.mark.parametrize("name", ["paper-tuning", "paper-tuning-lr"])
+def test_the_papers_tuning_holds_every_value_that_the_paper_chose(name: str) -> None:
+    sweep = read_sweep(name)
+    assert (sweep.search, sweep.score) == ("grid", "final")
+    assert complete(sweep.run_settings(sweep.listed()[0], seed=0)).validation_fraction == 0.1
+    for setting, entry in sweep.space.items():
+        chosen = {float(row[setting]) for row in table("hyperparameters") if row[setting]}
+        assert set(entry.plain()) == chosen
+    assert len(sweep.listed()) == math.prod(len(entry.plain()) for entry in sweep.space.values())
+
+
+def test_every_shipped_file_is_a_sweep() -> None:
+    assert shipped() == ["paper-tuning", "paper-tuning-lr", "shapes-tuning"]
+    for name in shipped():
+        assert read_sweep(name).space

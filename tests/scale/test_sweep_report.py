@@ -1,0 +1,141 @@
+"""What a sweep says it found."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+from sweeping import SHAPES, write_sweep
+
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.experiments.config import from_file
+from ocssl.experiments.presets import complete
+from ocssl.sweeps.driver import Machines, resume_sweep, start_sweep
+from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
+from ocssl.sweeps.plots import logarithmic, plot_scores
+from ocssl.sweeps.report import best_yaml, markdown
+from ocssl.sweeps.trials import Book, Run
+
+
+@pytest.fixture
+def plan() -> Sweep:
+    return parse_sweep(
+        {"settings": {"strategy": "cla-e"}, "space": {"lr": [0.1, 0.3], "omega": [0.3, 1.0]}, "seeds": [0, 1]}
+    )
+
+
+@pytest.fixture
+def book(plan: Sweep, tmp_path: Path) -> Book:
+    """Four trials of two seeds: one fails in one of them, one is not over."""
+    book = Book(tmp_path / "trials.jsonl")
+    scores: list[list[float | None]] = [[30.0, 40.0], [90.0, None], [36.0, 36.0], [50.0]]
+    for values, found in zip(plan.listed(), scores, strict=True):
+        trial = book.add(values, plan.seeds)
+        for seed, score in zip(plan.seeds, found, strict=False):
+            book.record(trial, seed, Run(score, 600, None) if score else Run(None, None, "the loss became NaN"))
+    return book
+
+
+def test_scores_are_means_over_seeds_and_failed_or_open_trials_never_win(plan: Sweep, book: Book) -> None:
+    assert [(trial.state, trial.score) for trial in book.trials] == [
+        ("done", 35.0),
+        ("failed", None),
+        ("done", 36.0),
+        ("open", None),
+    ]
+    best = book.best()
+    assert best is not None
+    assert best.number == 3
+
+
+def test_of_equal_trials_the_earlier_wins(plan: Sweep, book: Book) -> None:
+    book.record(book.trials[0], 1, Run(42.0, 600, None))
+    best = book.best()
+    assert best is not None
+    assert (best.number, best.score) == (1, 36.0)
+
+
+def test_the_book_is_read_as_it_was_written(book: Book, tmp_path: Path) -> None:
+    assert Book(tmp_path / "trials.jsonl").trials == book.trials
+    (tmp_path / "trials.jsonl").write_text('{"trial": 1}\n')
+    with pytest.raises(CheckpointError, match="is not a list of trials"):
+        Book(tmp_path / "trials.jsonl")
+
+
+def test_the_table_says_what_there_is_to_say(plan: Sweep, book: Book) -> None:
+    assert markdown(plan, book).splitlines() == [
+        "| trial | lr | omega | validation final % | ± | CBP | state |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| 3 | 0.3 | 0.3 | 36.00 | 0.00 | 600 | done |",
+        f"| 1 | 0.1 | 0.3 | 35.00 | {statistics.stdev([30, 40]):.2f} | 600 | done |",
+        "| 2 | 0.1 | 1 | – | – | 600 | failed: the loss became NaN |",
+        "| 4 | 0.3 | 1 | – | – | 600 | open |",
+    ]
+
+
+def test_the_best_configuration_is_measured_on_test_images_with_a_seed_of_ones_own(
+    plan: Sweep, book: Book, tmp_path: Path
+) -> None:
+    (tmp_path / "best.yaml").write_text(best_yaml(plan, book, book.trials[2]))
+    given = from_file(tmp_path / "best.yaml")
+    assert given == {"strategy": "cla-e", "lr": 0.3, "omega": 0.3}
+    assert complete(given).measure_on == "test"
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        ([0.003, 0.3], True),
+        ([0.1, 0.2, 0.3], False),
+        ({"low": 0.1, "high": 0.2, "scale": "log"}, True),
+        ({"low": 0.01, "high": 10.0}, False),
+        (["fifo", "reservoir"], False),
+    ],
+)
+def test_the_axis_is_logarithmic_when_the_values_say_so(space: object, expected: bool) -> None:
+    name = "memory" if "fifo" in space else "lr"  # type: ignore[operator]
+    plan = parse_sweep({"search": "random", "trials": 2, "settings": {"strategy": "er"}, "space": {name: space}})
+    assert logarithmic(plan, [values[name] for values in plan.listed()], name) is expected
+
+
+@pytest.mark.parametrize("search", ["grid", "random"])
+def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
+    space = (
+        {"memory": ["fifo", "reservoir"], "lr": [0.01, 0.1]} if search == "grid" else {"memory": ["fifo", "reservoir"]}
+    )
+    trials = {} if search == "grid" else {"trials": 2}
+    plan = parse_sweep({"search": search, "settings": {"strategy": "er"}, "space": space, **trials})
+    book = Book(tmp_path / "trials.jsonl")
+    for values in plan.listed():
+        book.record(book.add(values, [0]), 0, Run(10.0, 600, None))
+    plot_scores(plan, book, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_said(tmp_path: Path) -> None:
+    quick = {"samples_per_class": 10, "experiences": 2, "strategy": "er"}
+    lines: list[str] = []
+    plan = read_sweep(write_sweep(tmp_path / "a.yaml", quick, space={"lr": [1e30, 0.1]}))
+    book = start_sweep(plan, tmp_path / "some", Machines(quiet=True), lines.append)
+    assert [trial.state for trial in book.trials] == ["failed", "done"]
+    assert "failed: the loss became NaN or infinite" in lines[0]
+    assert "lr: 0.1" in (tmp_path / "some" / "best.yaml").read_text()
+    plan = read_sweep(write_sweep(tmp_path / "b.yaml", quick, space={"lr": [1e30]}))
+    with pytest.raises(ConfigError, match=r"every configuration failed \(1\), the first because: the loss became NaN"):
+        start_sweep(plan, tmp_path / "none", Machines(quiet=True))
+    assert "failed" in (tmp_path / "none" / "table.md").read_text()
+    assert not (tmp_path / "none" / "best.yaml").exists()
+
+
+def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
+    plan = parse_sweep({"settings": SHAPES, "space": {"lr": [0.1]}})
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(ConfigError, match="exists and is not empty; choose another --output"):
+        start_sweep(plan, tmp_path / "full", Machines())
+    (tmp_path / "full" / "sweep.yaml").write_text(plan.to_yaml())
+    with pytest.raises(ConfigError, match="go on with it"):
+        start_sweep(plan, tmp_path / "full", Machines())
+    with pytest.raises(ConfigError, match="is not a sweep"):
+        resume_sweep(tmp_path, Machines())
