@@ -59,6 +59,7 @@ def test_a_table_is_filled_and_what_is_done_is_not_done_again(tmp_path: Path, oc
         assert read_result(tmp_path / "results" / name) == read_result(tmp_path / "runs" / name.removesuffix(".json"))
     code, said = ocssl("paper", "show", "smoke")
     assert code == 0
+    assert "belong in none" not in ocssl("paper", "list")[1]
     assert f"{found['cla-e paper'].final.mean:.1f}±{found['cla-e paper'].final.std:.1f}" in said
 
 
@@ -84,6 +85,7 @@ def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: P
     assert "not the table's" in said
     assert len(read_store(tmp_path / "results").results) == 1
     assert table_cells(tmp_path / "results")["cla-e paper"].seeds == ()
+    assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
 
 
 def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> None:

@@ -61,13 +61,18 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     table = Table("id", "what it shows", "data set", "there", "clean", "authors", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
+    placed: set[Path] = set()
     for paper in TABLES.values():
         found = cells(store, paper)
+        placed |= {run.path for cell in found for run in cell.runs.values()}
+        placed |= {path for cell in found for problem in cell.problems for path in problem.paths}
         datasets = list(dict.fromkeys(cell.dataset for cell in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
         counts = [[_filled(found, dataset, protocol) for dataset in datasets] for protocol in Protocol]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
+    if strangers := sum(stored.path not in placed for stored in store.results):
+        console.print(f"Results that belong in none of these: {strangers}", style="dim")
     _print_problems(console, store)
 
 
