@@ -43,6 +43,9 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 test-slow: $(VENV)/.installed-dev ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
+test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
+	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
+
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
 	@$(PYTHON) -m pytest -m gpu
 
