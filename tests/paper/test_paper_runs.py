@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from made_up import Ocssl, content, put
 
-from ocssl.experiments.result import read_result
-from ocssl.paper import Cell, cells, find_table, read_store
+from ocssl.engines import Done, Job
+from ocssl.experiments.result import Result, read_result
+from ocssl.paper import Cell, Store, cells, find_table, read_store
+from ocssl.paper.filling import fill
+from ocssl.paper.plan import make_plan
 
 TINY = {
     "samples_per_class": 10,
@@ -93,6 +97,22 @@ def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> 
     assert code == 0
     assert "0 of 3 runs are done, 0 failed just now" in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path) -> None:
+    table = find_table("high-simsiam")
+    plan = make_plan(Store(), table, table.chosen(["cla-e"]), "cifar100", "clean", [0, 1, 2], runs=tmp_path)
+    names = [task.name for task in plan.missing]
+
+    class Engine:
+        def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+            for job in jobs:
+                put(tmp_path, names[1], content(seed=1))
+                yield Done(job, Result.model_validate(content(seed=job.config["seed"])), None, 1)
+
+    filled = [done.task.name for done in fill(plan, Engine(), Store(), tmp_path)]
+    assert filled == [names[0], names[2]]
+    assert len(read_store(tmp_path).results) == 3
 
 
 def test_a_broken_file_is_replaced_by_its_run(tmp_path: Path, ocssl: Ocssl) -> None:

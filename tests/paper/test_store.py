@@ -79,6 +79,14 @@ def test_the_untrained_encoder_is_what_runs_measured_before_their_first_image(tm
     assert random.final.published.mean == 15.4
 
 
+def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_that_seed(tmp_path: Path) -> None:
+    put(tmp_path, "a", content() | {"references": {"untrained": 15.0}})
+    put(tmp_path, "b", content(strategy="cla-r", omega=1.0) | {"references": {"untrained": 17.0}})
+    random = next(cell for cell in cells(read_store(tmp_path), find_table("high-simsiam")) if cell.row.untrained)
+    assert random.final.by_seed == {}
+    assert "say 15.00 and 17.00 of the same untrained encoder" in random.problems[0].sentence
+
+
 def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path, ocssl: Ocssl) -> None:
     found = content(final=90.0, seed=1)
     del found["protocol"]
