@@ -1,0 +1,112 @@
+"""The command, its files, and figures that look the same for everybody, every time."""
+
+from __future__ import annotations
+
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import numpy
+import pytest
+from typer.testing import CliRunner
+
+from ocssl.cli import app
+from ocssl.errors import ConfigError, MissingExtraError
+from ocssl.report import read_report, write_report
+from ocssl.report.figures import drawings
+from ocssl.report.html import to_html
+from ocssl.report.palette import LOOKS
+from ocssl.report.payload import payload
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
+HIGH = ("iid", "cassle-r", "er-reservoir", "er-fifo", "minred", "cla-r", "cla-e", "scale", "osiris-r")
+
+# What remains of a linear RGB colour for eyes without one kind of cone (Machado, Oliveira and Fernandes, 2009).
+SIGHT = {
+    "usual": numpy.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+
+
+@pytest.fixture
+def one(few: Path) -> Path:
+    """A store of a single result, for quick figures."""
+    for path in few.glob("*.json"):
+        if path.name != CLA_E.format(0):
+            path.unlink()
+    return few
+
+
+def oklab(colour: str, sight: object) -> numpy.ndarray:
+    values = numpy.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = numpy.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    seen = numpy.clip(numpy.asarray(sight) @ linear, 0, 1)
+    cones = numpy.array([[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]])
+    axes = numpy.array([[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]])
+    return axes @ numpy.cbrt(cones @ seen)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("ground", ["colour", "on_dark"])
+def test_strategies_that_meet_in_a_table_differ_in_colour_for_every_sight(sight: str, ground: str) -> None:
+    seen = {name: oklab(getattr(LOOKS[name], ground), SIGHT[sight]) for name in HIGH}
+    nearest = min(float(numpy.linalg.norm(seen[a] - seen[b])) for a, b in combinations(HIGH, 2))
+    assert nearest > 0.1  # in OKLab, where one can just tell colours apart at about 0.02
+
+
+@pytest.mark.parametrize("ground", ["colour", "on_dark"])
+def test_strategies_that_share_a_marker_differ_in_colour(ground: str) -> None:
+    for (one, a), (other, b) in combinations(LOOKS.items(), 2):
+        if a.marker == b.marker and not other.startswith("spare"):
+            apart = [oklab(getattr(a, ground), sight) - oklab(getattr(b, ground), sight) for sight in SIGHT.values()]
+            assert min(map(float, numpy.linalg.norm(apart, axis=1))) > 0.07, (one, other)
+
+
+def test_the_command_writes_everything_and_the_same_bytes_again(one: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(place), "--title", "Mine"])
+    assert done.exit_code == 0, done.output
+    names = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert {"report.html", "report.md", "tables.tex"} <= names
+    for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        figures = [name for name in names if name.endswith(kind)]
+        assert {name.split("/")[1].split("-")[0] for name in figures} == {"bars", "stream", "budget", "times"}
+        assert all((place / name).read_bytes().startswith(start) for name in figures)
+    again = read_report(one, "Mine")
+    assert (place / "report.html").read_text() == to_html(again)
+    drawing = next(drawings(payload(again)))
+    for kind, content in drawing.to_bytes(["png", "svg", "pdf"]).items():
+        assert (place / "figures" / f"{drawing.name}.{kind}").read_bytes() == content
+
+
+def test_only_the_formats_asked_for_are_written(one: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["report", str(one), "-o", str(tmp_path / "out"), "--format", "html", "--format", "latex"]
+    )
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "tables.tex"}
+
+
+def test_an_unknown_format_is_refused_with_the_nearest(one: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'html'"):
+        write_report(read_report(one), tmp_path, ["htlm"])
+
+
+def test_problems_are_told_on_the_terminal(one: Path, tmp_path: Path) -> None:
+    (one / "broken.json").write_text("{")
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(tmp_path / "out"), "--format", "markdown"])
+    assert done.exit_code == 0
+    assert "broken.json" in done.stderr
+
+
+def test_without_matplotlib_figures_are_left_out_unless_asked_for(
+    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "ocssl[plot]" in done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "tables.tex"}
+    with pytest.raises(MissingExtraError, match="matplotlib"):
+        write_report(read_report(one), tmp_path, ["png"])

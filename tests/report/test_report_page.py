@@ -1,0 +1,119 @@
+"""The page: whole in itself, and deaf to markup in what it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from ocssl.experiments.result import Result, read_result
+from ocssl.report import Report, read_report
+from ocssl.report.html import to_html
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
+NASTY = "</script><script>alert(1)</script><!-- \u2028 & \"'"
+
+
+class Page(HTMLParser):
+    """Elements of a page, and the texts of its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.scripts and self.elements[-1][0] == "script":
+            self.scripts[-1] += data
+
+    def with_attribute(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for _, attributes in self.elements if name in attributes]
+
+
+def test_the_page_asks_for_nothing_outside_itself(report: Report) -> None:
+    text = to_html(report)
+    page = Page(text)
+    assert not page.with_attribute("src")
+    assert all((link["href"] or "").startswith("#") for link in page.with_attribute("href"))
+    assert not {"link", "iframe", "img"} & {tag for tag, _ in page.elements}
+    assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|\bimport\b", "".join(page.scripts) + text)
+    assert "default-src 'none'" in text
+
+
+def test_the_script_never_parses_markup(report: Report) -> None:
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", to_html(report))
+
+
+def test_strings_from_results_stay_strings(few: Path) -> None:
+    path = few / CLA_E.format(0)
+    base = read_result(path)
+    config = base.config | {"data_root": NASTY, "strategy": NASTY}
+    changes = {"strategy": NASTY, "warnings": [NASTY], "code": NASTY, "hardware": {"cpu": NASTY}, "config": config}
+    path.with_name("<b>broken.json").write_text("{")
+    path.with_name("nasty.json").write_text(Result.model_validate(base.model_dump() | changes).to_json())
+    text = to_html(read_report(few, NASTY))
+    page = Page(text)
+    assert len(page.scripts) == 2
+    assert "alert(1)</script>" not in text
+    data = json.loads(page.scripts[0])
+    (run,) = [run for run in data["runs"].values() if run["config"]["strategy"] == NASTY]
+    assert run["result"]["warnings"] == [NASTY]
+    assert run["config"]["data_root"] == NASTY
+    assert "&lt;b&gt;broken.json" in text
+    assert "<b>broken.json" not in text
+
+
+def test_every_number_of_ours_leads_to_its_runs(few: Path) -> None:
+    report = read_report(few)
+    page = Page(to_html(report))
+    runs = json.loads(page.scripts[0])["runs"]
+    behind = [(link["data-runs"] or "").split() for link in page.with_attribute("data-runs")]
+    assert {name for names in behind for name in names} == set(runs)
+    pair = next(names for names in behind if len(names) == 2)
+    one, other = (runs[name] for name in pair)
+    assert (one["result"]["seed"], other["result"]["seed"]) == (0, 1)
+    assert one["config"] == {**other["config"], "seed": 0}
+
+
+def test_problems_stand_on_the_page_before_everything_else(few: Path) -> None:
+    (few / CLA_E.format(0)).write_text("{")
+    text = to_html(read_report(few))
+    assert text.index('id="problems"') < text.index('id="filters"')
+    assert "1 problem to look at" in text
+
+
+def test_lines_are_means_over_seeds_of_one_protocol(report: Report) -> None:
+    data = json.loads(Page(to_html(report)).scripts[0])
+    for sheet in data["sheets"]:
+        for number in sheet["series"]:
+            series = data["series"][number]
+            runs = [data["runs"][name]["result"] for name in series["runs"]]
+            assert {run["protocol"] for run in runs} <= {sheet["protocol"]}
+    for family in data["families"]:
+        names = [name for number in family["series"] for name in data["series"][number]["runs"]]
+        assert {data["runs"][name]["result"]["protocol"] for name in names} == {family["protocol"]}
+
+
+def test_a_curve_is_the_mean_over_seeds_with_its_extremes(few: Path) -> None:
+    data = json.loads(Page(to_html(read_report(few))).scripts[0])
+    curves = [read_result(few / CLA_E.format(seed)).curve for seed in (0, 1)]
+    (series,) = [one for one in data["series"] if one["look"] == "cla-e"]
+    assert series["curve"]["mean"] == [(a + b) / 2 for a, b in zip(*curves, strict=True)]
+    assert series["curve"]["low"] == [min(pair) for pair in zip(*curves, strict=True)]
+    assert series["curve"]["high"] == [max(pair) for pair in zip(*curves, strict=True)]
+
+
+def test_a_step_takes_the_runs_time_over_its_steps(few: Path) -> None:
+    data = json.loads(Page(to_html(read_report(few))).scripts[0])
+    expected = {"cla-e": 45_000 / 10 * 3, "iid": 3_726_000 / 2 / 138}
+    for look, steps in expected.items():
+        (series,) = [one for one in data["series"] if one["look"] == look]
+        seconds = list(series["seconds"]["seeds"].values())
+        assert abs(series["step"] - 1000 * sum(seconds) / len(seconds) / steps) < 1e-9
