@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -39,11 +42,21 @@ SHAPES: dict[str, object] = SMALL | {
 OPTIONS = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
 
 
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "120",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),  # a secret that only these tests' clusters know
+}
+"""One thread for each run, whatever runs it."""
+
+
 def start(*arguments: object) -> subprocess.Popen[str]:
-    """Begin ``ocssl sweep``, with one thread for each run whatever runs it."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    """Begin ``ocssl sweep``."""
     words = [sys.executable, "-m", "ocssl", "sweep", *map(str, arguments)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
 def sweep(*arguments: object) -> str:
@@ -57,6 +70,11 @@ def sweep(*arguments: object) -> str:
 def contents(folder: Path) -> dict[str, str]:
     """Everything about a sweep that must not depend on who ran it and what happened on the way."""
     return {name: (folder / name).read_text() for name in ("table.md", "trials.jsonl", "best.yaml", "sweep.yaml")}
+
+
+def trials_of(folder: Path) -> list[dict[str, Any]]:
+    """The book of a sweep."""
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
 def write_sweep(place: Path, settings: dict[str, object], **keys: object) -> Path:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from sweeping import contents, finished, kill_worker, leave_nothing, midway, start, sweep, wait_for, write_sweep
+from sweeping import (
+    ENVIRONMENT,
+    contents,
+    finished,
+    kill_worker,
+    leave_nothing,
+    midway,
+    start,
+    sweep,
+    trials_of,
+    wait_for,
+    write_sweep,
+)
 
 from ocssl.sweeps.driver import Machines, resume_sweep, start_sweep
 from ocssl.sweeps.plan import parse_sweep, read_sweep
@@ -55,20 +70,39 @@ def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
     assert len(lines) == len(set(lines)) == 22
 
 
-def test_ray_tune_loses_and_repeats_no_trial_though_worker_and_driver_are_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def cluster() -> Iterator[tuple[int, str]]:
+    """A running Ray cluster: its process and its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["start", "--head", "--block", "--port", port, "--num-cpus", 2, "--object-store-memory", 80 << 20]
+    command = [str(Path(sys.executable).with_name("ray")), *map(str, words), "--include-dashboard=false"]
+    head = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+    assert head.stdout
+    assert any("runtime started" in line for line in head.stdout)
+    yield head.pid, f"127.0.0.1:{port}"
+    below = psutil.Process(head.pid).children(recursive=True)
+    head.terminate()
+    head.communicate(timeout=60)
+    leave_nothing(below)
+
+
+def test_ray_tune_loses_and_repeats_no_trial_though_worker_and_driver_are_killed(
+    tmp_path: Path, cluster: tuple[int, str]
+) -> None:
+    head, address = cluster
     file = write_sweep(tmp_path / "a.yaml", {}, search="adaptive", trials=4, space=SPACE)
-    folder, engine = tmp_path / "sweep", ("--engine", "ray", "--workers", "2")
-    process = start(file, "-o", folder, *engine)
+    folder, engine = tmp_path / "sweep", ("--engine", "ray", "--address", address)
+    driver = start(file, "-o", folder, *engine)
     wait_for(lambda: midway(folder))
-    below = psutil.Process(process.pid).children(recursive=True)
-    kill_worker(process.pid, "ray::ImplicitFunc")
+    kill_worker(head, "ray::ImplicitFunc")
     wait_for(lambda: '"done"' in (folder / "trials.jsonl").read_text() and midway(folder))
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    before = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    before = trials_of(folder)
     sweep("--resume", folder, *engine)
-    trials = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    trials = trials_of(folder)
     assert [(trial["trial"], trial["state"]) for trial in trials] == [(number, "done") for number in (1, 2, 3, 4)]
     assert [trial["values"] for trial in trials[: len(before)]] == [trial["values"] for trial in before]
     assert len(list(folder.glob("trials/*"))) == finished(folder) == 4
-    leave_nothing(below)

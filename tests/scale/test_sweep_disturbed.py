@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import psutil
 import pytest
-from sweeping import OPTIONS, contents, finished, gone_on, kill_worker, leave_nothing, midway, start, sweep, wait_for
+from sweeping import (
+    OPTIONS,
+    contents,
+    finished,
+    gone_on,
+    kill_worker,
+    leave_nothing,
+    midway,
+    start,
+    sweep,
+    trials_of,
+    wait_for,
+)
 from typer.testing import CliRunner
 
 from ocssl.cli import app
@@ -29,10 +40,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trials_of(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
-
-
 def test_the_book_holds_every_trial_with_what_its_run_found(undisturbed: Path) -> None:
     trials = trials_of(undisturbed)
     assert [trial["trial"] for trial in trials] == [1, 2, 3, 4, 5, 6]
@@ -40,14 +47,14 @@ def test_the_book_holds_every_trial_with_what_its_run_found(undisturbed: Path) -
         {"lr": lr, "omega": omega} for lr in (0.03, 0.1, 0.3) for omega in (0.1, 1.0)
     ]
     for trial in trials:
-        result = read_result(undisturbed / str(trial["folder"]) / "seed0")
+        result = read_result(undisturbed / trial["folder"] / "seed0")
         assert (trial["score"], trial["cbp"], trial["state"]) == (result.final, [result.cbp_spent], "done")
-        assert (result.config["lr"], result.config["omega"]) == tuple(trial["values"].values())  # type: ignore[attr-defined]
+        assert (result.config["lr"], result.config["omega"]) == tuple(trial["values"].values())
         assert result.config["measure_on"] == "validation"
 
 
 def test_the_best_configuration_is_one_that_run_accepts(undisturbed: Path, tmp_path: Path) -> None:
-    best = max(trials_of(undisturbed), key=lambda trial: (trial["score"], -int(str(trial["trial"]))))
+    best = max(trials_of(undisturbed), key=lambda trial: (trial["score"], -trial["trial"]))
     words = ["run", "-q", "--config", str(undisturbed / "best.yaml"), "-o", str(tmp_path / "run")]
     assert CliRunner().invoke(app, words).exit_code == 0
     config = read_result(tmp_path / "run").config

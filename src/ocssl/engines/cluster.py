@@ -88,8 +88,8 @@ def connected(workers: int, address: str | None) -> Iterator[None]:
         else:
             ray.init(num_cpus=workers, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"cannot reach a Ray cluster at '{address or 'this machine'}': {reason}") from error
+        place = f"reach the Ray cluster at '{address}' (is RAY_AUTH_MODE as there?)" if address else "start Ray here"
+        raise ConfigError(f"cannot {place}: {' '.join(str(error).split())}") from error
     try:
         yield
     finally:
