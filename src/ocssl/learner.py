@@ -323,8 +323,7 @@ class Learner:
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
         tensors = self._tensors()
-        if self.machine.group.leads:
-            checkpoint.write(path, "learner", facts, tensors)
+        self.machine.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ocssl.distributed.watch import Watch
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, PeerError
 
 WAIT = timedelta(days=7)  # the watch ends a wait that has become pointless; one for somebody's long work may last
 
@@ -107,7 +107,7 @@ class Group:
         """The leader's number, for everybody: whatever hangs on a clock is decided by one."""
         if self.alone:
             return number
-        told = torch.tensor(number if self.leads else 0, device=_device())
+        told = torch.tensor(int(number) if self.leads else 0, device=_device())
         return int(self.add_up(told))
 
     def any(self, flag: bool) -> bool:
@@ -122,6 +122,21 @@ class Group:
         yield
         if self.leads:
             self.agree(0)
+
+    def lead(self, work: Callable[[], object]) -> None:
+        """The leader alone does this; everybody goes on when it is done, and nobody when it failed."""
+        failure: Exception | None = None
+        if self.leads:
+            try:
+                with self.at_length():
+                    work()
+            except Exception as error:
+                failure = error
+        failed = self.agree(failure is not None)
+        if failure is not None:
+            raise failure
+        if failed:
+            raise PeerError(f"rank 0 of {self.size} failed at what it does for all; its own message says why")
 
     def at_length(self) -> contextlib.AbstractContextManager[None]:
         """Work that may take long without a word to the others, and is no reason to worry."""

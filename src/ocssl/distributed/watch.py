@@ -1,8 +1,9 @@
 """Looking after each other: a process that died, failed or hangs is named, and nobody waits for it for ever.
 
-Every process keeps a line in a store that all can read: what its main thread is doing, and since when. A thread of its
-own writes that line every second and reads the others'. Silence means death or a machine that is gone; a main thread
-that has not met the others for long, without having said that it would be busy, hangs.
+Every process keeps a line in a store that all can read: what its main thread is doing, and for how long. One thread
+writes that line every second and reads the others'; a second thread judges them, also when the first gets no answer.
+No new line means death, or a machine that is gone; a main thread that has not met the others for long, without having
+said that it would be busy, hangs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
 
 from ocssl.errors import ConfigError, PeerError
 
-BEAT = 1.0  # seconds between two looks
-DEAD = 15.0  # seconds without a beat
-HANGS = 40.0  # seconds at work without meeting the others
+PATIENCE = 45.0  # seconds at work without meeting the others, unless OCSSL_PEER_TIMEOUT says otherwise
+SILENCE = 15.0  # seconds without a line
+BEAT = 1.0  # seconds between two lines
 GRACE = 5.0  # seconds for a broken exchange to end by itself, with its own error
 
 
@@ -39,12 +40,16 @@ class Watch:
         self._patience = _patience()
         self._doing, self._since = "work", time.monotonic()
         self._verdict: str | None = None
-        self._seen = {peer: (-1, time.monotonic()) for peer in range(size) if peer != rank}
-        # A connection of its own: a thread that waits for an answer keeps the whole connection waiting.
+        peers = [peer for peer in range(size) if peer != rank]
+        self._lines: dict[int, dict[str, Any]] = {peer: {} for peer in peers}
+        self._changed = dict.fromkeys(peers, time.monotonic())
+        self._answered = time.monotonic()
+        # A connection of its own: whoever waits for an answer keeps the whole connection waiting.
         self._store = TCPStore(host, port, is_master=False)
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="ocssl-watch", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange_lines, self._judge)]
+        for thread in self._threads:
+            thread.start()
 
     # ------------------------------------------------------------------ the main thread
 
@@ -63,6 +68,16 @@ class Watch:
         """It is busy for as long as that takes."""
         return self._while("long work")
 
+    def close(self, failure: str | None) -> None:
+        """Leave, in peace or telling why not."""
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(timeout=2 * BEAT)
+        with contextlib.suppress(DistError):
+            self._write({"left": True} if failure is None else {"failed": failure})
+        if failure is not None:
+            time.sleep(2 * BEAT)  # the store may end with this process; the others must have read why
+
     @contextlib.contextmanager
     def _while(self, doing: str) -> Iterator[None]:
         before, self._doing = self._doing, doing
@@ -73,76 +88,65 @@ class Watch:
 
     def _find_out(self, reason: str) -> str:
         """Who is to blame for a failed exchange, as soon as that is known."""
-        until = time.monotonic() + DEAD + 3 * BEAT
+        until = time.monotonic() + SILENCE + 3 * BEAT
         while self._verdict is None and time.monotonic() < until:
             time.sleep(BEAT / 10)
         return self._verdict or f"the exchange with the other processes failed: {' '.join(reason.split())}"
 
-    def close(self, failure: str | None) -> None:
-        """Leave, in peace or telling why not."""
-        self._closed.set()
-        self._thread.join()
-        with contextlib.suppress(DistError):
-            self._write({"left": True} if failure is None else {"failed": failure})
+    # ------------------------------------------------------------------ the other two
 
-    # ------------------------------------------------------------------ the watching thread
-
-    def _watch(self) -> None:
+    def _exchange_lines(self) -> None:
         beat = 0
-        while not self._closed.wait(BEAT):
-            beat += 1
-            try:
+        with contextlib.suppress(DistError):  # the judge will notice the silence
+            while not self._closed.wait(BEAT):
+                beat += 1
                 self._write({"beat": beat, "doing": self._doing, "for": time.monotonic() - self._since})
-                blamed = next(filter(None, map(self._judge, self._seen)), None)
-            except DistError:
-                blamed = "the process that keeps the group together (rank 0 or its launcher) is gone"
-            if blamed is not None:
-                self._verdict = blamed
-                self._end_a_pointless_wait()
-                return
+                for peer, before in self._lines.items():
+                    line = self._read(peer)
+                    if line != before:
+                        self._lines[peer], self._changed[peer] = line, time.monotonic()
+                self._answered = time.monotonic()
 
-    def _judge(self, peer: int) -> str | None:
+    def _judge(self) -> None:
+        while not self._closed.wait(BEAT) and self._verdict is None:
+            if time.monotonic() - self._answered > SILENCE:
+                self._verdict = (
+                    f"rank 0 of {self.size}, or its launcher, which keeps the group together, does not answer"
+                )
+            else:
+                self._verdict = next(filter(None, map(self._complaint, self._lines)), None)
+        self._closed.wait(GRACE)
+        while not self._closed.wait(BEAT / 10):
+            if self._doing == "wait":
+                # A main thread that waits in an exchange cannot be woken, and holds nothing half written.
+                print(f"ocssl: {self._verdict}", file=sys.stderr, flush=True)
+                os._exit(2)
+
+    def _complaint(self, peer: int) -> str | None:
         """What is wrong with a peer, as a sentence, or nothing."""
-        who = f"rank {peer} of {self.size}"
-        line = self._read(peer)
+        who, line = f"rank {peer} of {self.size}", self._lines[peer]
         if line.get("left"):
             return None
         if "failed" in line:
             return f"{who} failed: {line['failed']}"
-        last, at = self._seen[peer]
-        if line.get("beat", -1) != last:
-            self._seen[peer] = (line["beat"], time.monotonic())
-        elif time.monotonic() - at > DEAD:
-            return f"{who} has died or cannot be reached: no sign of life for {DEAD:.0f} s"
+        if (silent := time.monotonic() - self._changed[peer]) > SILENCE:
+            return f"{who} has died or cannot be reached: no sign of life for {silent:.0f} s"
         if line.get("doing") == "work" and line["for"] > self._patience:
             return f"{who} hangs: it has not met the others for {line['for']:.0f} s"
         return None
-
-    def _end_a_pointless_wait(self) -> None:
-        """A main thread that waits for somebody who will not come cannot be woken; it holds nothing half written."""
-        until = time.monotonic() + GRACE
-        while time.monotonic() < until and not self._closed.is_set():
-            time.sleep(BEAT / 10)
-        while not self._closed.is_set():
-            if self._doing == "wait":
-                print(f"ocssl: rank {self.rank}: {self._verdict}", file=sys.stderr, flush=True)
-                os._exit(2)
-            time.sleep(BEAT / 10)
 
     def _write(self, line: dict[str, Any]) -> None:
         self._store.set(f"ocssl/{self.rank}", json.dumps(line))
 
     def _read(self, peer: int) -> dict[str, Any]:
         key = f"ocssl/{peer}"
-        if not self._store.check([key]):
-            return {}
-        line: dict[str, Any] = json.loads(self._store.get(key))
+        line: dict[str, Any] = json.loads(self._store.get(key)) if self._store.check([key]) else {}
         return line
 
 
 def _patience() -> float:
     told = os.environ.get("OCSSL_PEER_TIMEOUT")
     try:
-        return HANGS if told is None else float(told)
+        return PATIENCE if told is None else float(told)
     except ValueError as error:
         raise ConfigError(f"OCSSL_PEER_TIMEOUT must be a number of seconds, not '{told}'") from error
