@@ -162,9 +162,9 @@ def test_what_is_missing_sorts_last_either_way(reader: Reader, page: Path) -> No
 def test_filters_leave_one_protocol_and_one_objective(reader: Reader, page: Path) -> None:
     reader.open(page)
     assert set(reader.texts(".badge")) == {"clean protocol"}
-    reader.find("input[name=protocol][value=authors] + span").click()
-    reader.find("input[name=method][value=simclr] + span").click()
-    reader.find("input[name=budget][value=low] + span").click()
+    reader.find("label:has([name=protocol][value=authors])").click()
+    reader.find("label:has([name=method][value=simclr])").click()
+    reader.find("label:has([name=budget][value=low])").click()
     assert set(reader.texts(".badge")) == {"authors’ protocol"}
     assert reader.texts(".sheet h3") == ["CIFAR-100, low CBP, SimCLR"]
     assert set(reader.texts("#runs tbody td:nth-child(5)")) == {"authors’"}
@@ -276,6 +276,7 @@ def test_problems_come_first_and_disputed_runs_are_marked(reader: Reader, troubl
     assert "disagree" in reader.find(".problems").text
     reader.picture("problems")
     assert len(reader.texts("#runs .flag")) == 2
+    assert reader.texts(f"{HIGH} .flag") == ["in dispute"]
     number = reader.find(f"{HIGH} tbody tr:nth-child(7) button.open")
     assert number.get_attribute("data-runs").count(" ") == 1  # two seeds of three
 

@@ -72,6 +72,15 @@ def test_best_and_second_are_sought_among_those_that_only_see_the_stream(report:
     assert bound > (contest[ranking[0]] or 0)
 
 
+def test_there_is_no_best_among_rows_of_different_budgets(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    twice = {"budget": "custom", "cbp_planned": 2 * base.cbp_planned, "config": base.config | {"passes": 6}}
+    (few / "np6.json").write_text(Result.model_validate(base.model_dump() | twice).to_json())
+    report = read_report(few)
+    assert set(sheet_of(report, "high-simsiam").podium("final").values()) == {"best", "second"}
+    assert sheet_of(report, "passes-simsiam").podium("final") == {}
+
+
 def test_rows_of_one_name_are_told_apart(report: Report) -> None:
     sheet = sheet_of(report, "low-simsiam")
     labels = [sheet.label(line) for line in sheet.lines]

@@ -62,17 +62,19 @@ class Column:
     note: str = ""
 
 
-def columns(sheet: Sheet) -> list[Column]:
-    """The columns that this sheet has something to put into, after the row's name."""
+def columns(sheet: Sheet, *, costs: bool = True) -> list[Column]:
+    """The columns that this sheet has something to put into, after the row's name.
+
+    Args:
+        costs: seeds, CBP and time as well.
+    """
     found = [
         *_numbers(sheet, "Final", "final"),
         *_numbers(sheet, "Avg", "avg"),
         Column("ours, own lr and ω", "Final", _score(sheet, "final", tuned=True)),
         Column("ours, own lr and ω", "Avg", _score(sheet, "avg", tuned=True)),
         *(() if sheet.block else BLOCK),
-        Column("", "seeds", _seeds, "seeds with a result that counts"),
-        Column("", "CBP", _cbp, "cumulative backward passes, spent"),
-        Column("", "time, s", _seconds, "training time of one run"),
+        *(COSTS if costs else ()),
     ]
     return [column for column in found if any(column.entry(line).number is not None for line in sheet.lines)]
 
@@ -137,6 +139,13 @@ BLOCK = (
     Column("", "n_p", _passes, "steps per stream minibatch, n_p"),
 )
 """Columns of sheets whose rows differ in these."""
+
+
+COSTS = (
+    Column("", "seeds", _seeds, "seeds with a result that counts"),
+    Column("", "CBP", _cbp, "cumulative backward passes, spent"),
+    Column("", "time, s", _seconds, "training time of one run"),
+)
 
 
 def spent_by(cell: Cell) -> float | None:

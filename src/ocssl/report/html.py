@@ -31,6 +31,7 @@ SCRIPTS = (
     "main.js",
 )
 FEW_PATHS = 3
+N_P = "n<sub>p</sub>"
 
 
 def to_html(report: Report) -> str:
@@ -106,7 +107,9 @@ def _sheet(sheet: Sheet, names: dict[str, str]) -> str:
 def _block(sheet: Sheet) -> str:
     if not sheet.block:
         return ""
-    return '<span class="block">b<sub>s</sub> = {}, b = {}, n<sub>p</sub> = {}</span>'.format(*sheet.block)
+    return '<span class="block">b<sub>s</sub> = {}, b = {}, {} = {}</span>'.format(
+        *sheet.block[:2], N_P, sheet.block[2]
+    )
 
 
 def _groups(shown: list[Column]) -> str:
@@ -119,7 +122,7 @@ def _groups(shown: list[Column]) -> str:
 
 def _head(title: str, first: str = "descending", note: str = "") -> str:
     """A heading that sorts, `first` this way; words stand on the left and begin at A."""
-    text = "n<sub>p</sub>" if title == "n_p" else escape(title)
+    text = escape(title).replace("n_p", N_P)
     hint = f' title="{escape(note)}"' if note else ""
     button = f'<button type="button" class="sort"{hint}>{text}</button>'
     side = ' class="text"' if first == "ascending" else ""
@@ -129,8 +132,14 @@ def _head(title: str, first: str = "descending", note: str = "") -> str:
 def _line(sheet: Sheet, line: Line, shown: list[Column], names: dict[str, str]) -> str:
     name = sheet.label(line)
     classes = ["" if line.contends else "bound", "" if any(cell.runs for cell in line.cells) else "unrun"]
+    head = _row_head(line.look, name, escape(name).replace("n_p", N_P) + _dispute(line))
     entries = "".join(_entry(column.entry(line), names, "paper" if column.title == "paper" else "") for column in shown)
-    return f'<tr class="{" ".join(filter(None, classes))}">{_row_head(line.look, name, escape(name))}{entries}</tr>'
+    return f'<tr class="{" ".join(filter(None, classes))}">{head}{entries}</tr>'
+
+
+def _dispute(line: Line) -> str:
+    sentences = " ".join(problem.sentence for cell in line.cells for problem in cell.problems)
+    return f' <a class="flag" href="#problems" title="{escape(sentences)}">in dispute</a>' if sentences else ""
 
 
 def _row_head(look: str, name: str, content: str) -> str:

@@ -34,10 +34,10 @@ def to_latex(report: Report) -> str:
 
 
 def _table(sheet: Sheet) -> Iterator[str]:
-    shown = columns(sheet)
+    shown = columns(sheet, costs=False)  # a page is narrow
     block = ", $b_s={}$, $b={}$, $n_p={}$".format(*sheet.block) if sheet.block else ""
     yield r"\begin{table}[htbp]"
-    yield r"\centering\small"
+    yield r"\centering\footnotesize\setlength{\tabcolsep}{3.5pt}"
     yield (
         rf"\caption{{{escape(sheet.title)}; {escape(spell(sheet.protocol))} protocol{block}. "
         r"Best in \textbf{bold}, second best \underline{underlined}.}"
@@ -47,7 +47,7 @@ def _table(sheet: Sheet) -> Iterator[str]:
     yield r"\toprule"
     if any(column.group for column in shown):
         yield from _groups(shown)
-    yield rf"{_joined(['', *(_head(column) for column in shown)])}"
+    yield _joined(["", *(_head(column) for column in shown)])
     yield r"\midrule"
     for line in sheet.lines:
         label = escape(sheet.label(line))

@@ -21,6 +21,8 @@ from ocssl.report.palette import look_name
 BOUNDS = {"iid", "cassle", "cassle-r"}
 """What the paper prints in italics: told more than a stream tells, so out of the contest for the best number."""
 
+SAME_BUDGET = 1.05
+
 
 @dataclass(frozen=True)
 class Line:
@@ -120,13 +122,19 @@ class Sheet:
         return {problem for line in self.lines for cell in line.cells for problem in cell.problems}
 
     def podium(self, number: str, tuned: bool = False) -> dict[str, str]:
-        """Which row is ``best`` and which ``second`` in ``final`` or ``avg``; rows of equal print share a place."""
+        """Which row is ``best`` and which ``second`` in ``final`` or ``avg``; rows of equal print share a place.
+
+        There is a contest only where all rows had the same budget.
+        """
         scores = {
             line.cell.row.name: round(mean, 2)
             for line in self.lines
             if line.contends and (mean := _score(line.tuned if tuned else line.cell, number)) is not None
         }
-        places = sorted(set(scores.values()), reverse=True)[:2] if len(scores) > 1 else []
+        budgets = {run.result.cbp_planned for line in self.lines for run in line.cell.runs.values()}
+        if len(scores) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+            return {}
+        places = sorted(set(scores.values()), reverse=True)[:2]
         return {row: ("best", "second")[places.index(mean)] for row, mean in scores.items() if mean in places}
 
 
