@@ -126,8 +126,12 @@ def _cbp(line: Line) -> Entry:
 
 
 def _seconds(line: Line) -> Entry:
-    seconds = line.cell.seconds
-    return Entry(seconds.mean, seconds.std, digits=0)
+    return seconds_entry(line.cell.seconds.mean, line.cell.seconds.std)
+
+
+def seconds_entry(seconds: float | None, spread: float | None = None) -> Entry:
+    """A time, with a digit more where it is short."""
+    return Entry(seconds, spread, digits=1 if seconds is not None and seconds < 10 else 0)
 
 
 def _count(value: int) -> Entry:

@@ -160,13 +160,19 @@ def _stream(sheet: Values, series: list[Values]) -> Figure:
             )
             continue
         curve = one["curve"]
-        line: Values = {
-            "color": style.colour,
-            "ls": "--" if one["tuned"] else DASHES[style.dash],
-            "marker": MARKERS[style.marker],
-        }
+        every = max(1, round(len(curve["x"]) / 5))
         axes.plot(
-            curve["x"], curve["mean"], **line, ms=4, mec="white", mew=0.5, markevery=(3, 4), lw=1.4, label=one["label"]
+            curve["x"],
+            curve["mean"],
+            color=style.colour,
+            ls="--" if one["tuned"] else DASHES[style.dash],
+            lw=1.4,
+            marker=MARKERS[style.marker],
+            markevery=((len(curve["x"]) - 1) % every, every),
+            ms=4,
+            mec="white",
+            mew=0.5,
+            label=one["label"],
         )
         axes.fill_between(curve["x"], curve["low"], curve["high"], color=style.colour, alpha=0.13, lw=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -10,7 +10,7 @@ from string import Template
 
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Problem, Stored
-from ocssl.report.columns import Column, Entry, columns
+from ocssl.report.columns import Column, Entry, columns, seconds_entry
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
 from ocssl.report.palette import LOOKS, look_name
@@ -186,7 +186,7 @@ def _run(stored: Stored, id: str, disputed: bool) -> str:
         Entry(result.final),
         Entry(result.avg),
         Entry(result.cbp_spent, text=f"{result.cbp_spent:,}"),
-        Entry(result.train_seconds, digits=0),
+        seconds_entry(result.train_seconds),
     )
     numbers = "".join(_entry(value, {}) for value in values)
     name = label(row)

@@ -23,7 +23,8 @@ function drawStream(sheet, width) {
     const { x, mean } = series.curve;
     const dash = series.tuned ? "4 2" : data.looks[series.look].dash;
     figure.append(svg("path", { class: "line", look: series.look, d: path(x.map((at, i) => [across(at), up(mean[i])])), "stroke-dasharray": dash || null }));
-    x.forEach((at, i) => { if (i % 4 === 3) figure.append(marker(series, across(at), up(mean[i]), 3.5)); });
+    const every = Math.max(1, Math.round(x.length / 5));
+    x.forEach((at, i) => { if ((x.length - 1 - i) % every === 0) figure.append(marker(series, across(at), up(mean[i]), 3.5)); });
   }
   explore(figure, stops.map((stop) => streamMark(stop, [...lines, ...levels], { across, up, inner })), { along: true });
   return [figure];
