@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -123,7 +124,12 @@ def test_runs_outside_the_papers_tables_have_rows_named_by_what_sets_them_apart(
         (few / f"other{number}.json").write_text(Result.model_validate(other).to_json())
     (sheet,) = [sheet for sheet in read_report(few).sheets if sheet.is_other]
     assert [line.cell.label for line in sheet.lines] == ["CLA-E, lr 0.05", "CLA-E, lr 0.7"]
-    assert sheet.budget == "custom"
+
+
+def test_a_copy_of_a_result_changes_nothing(few: Path) -> None:
+    before = [(sheet.id, sheet.lines) for sheet in read_report(few).sheets]
+    shutil.copy(few / CLA_E.format(0), few / "zz-copy.json")
+    assert [(sheet.id, sheet.lines) for sheet in read_report(few).sheets] == before
 
 
 def test_numbers_on_validation_images_stand_in_a_table_of_their_own(few: Path) -> None:
@@ -135,6 +141,7 @@ def test_numbers_on_validation_images_stand_in_a_table_of_their_own(few: Path) -
     others = [sheet for sheet in read_report(few).sheets if sheet.is_other]
     assert [len(sheet.lines) for sheet in others] == [1, 1]
     assert ["validation" in sheet.title for sheet in others] == [False, True]
+    assert len({"CIFAR-100, SimSiam", *(sheet.family for sheet in others)}) == 3  # nor do they share a figure
 
 
 def test_tuned_values_stand_beside_the_papers_in_the_same_row(few: Path) -> None:

@@ -7,6 +7,8 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
+
 from ocssl.experiments.result import Result, read_result
 from ocssl.report import Report, read_report
 from ocssl.report.html import to_html
@@ -68,6 +70,14 @@ def test_strings_from_results_stay_strings(few: Path) -> None:
     assert run["config"]["data_root"] == NASTY
     assert "&lt;b&gt;broken.json" in text
     assert "<b>broken.json" not in text
+
+
+def test_what_is_not_a_number_does_not_break_the_page(few: Path) -> None:
+    path = few / CLA_E.format(0)
+    path.write_text(path.read_text().replace('"forgetting": null', '"forgetting": NaN'))
+    report = read_report(few)
+    assert not report.problems
+    json.loads(Page(to_html(report)).scripts[0], parse_constant=pytest.fail)
 
 
 def test_every_number_of_ours_leads_to_its_runs(few: Path) -> None:

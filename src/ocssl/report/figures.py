@@ -88,7 +88,7 @@ def drawings(values: Values) -> Iterator[Drawing]:
     for family in values["families"]:
         series = [values["series"][number] for number in family["series"]]
         spent = [one for one in series if one["cbp"] and one["final"]["mean"] is not None]
-        name = "-".join(filter(None, (family["dataset"], family["method"], family["protocol"])))
+        name = f"{family['title']} {family['protocol']}"
         if spent:
             yield Drawing(f"budget-{slug(name)}", partial(_budget, family, spent))
         for device in sorted({one["device"] for one in spent if one["device"]}):
@@ -185,7 +185,7 @@ def _stream(sheet: Values, series: list[Values]) -> Figure:
 
 def _budget(family: Values, series: list[Values]) -> Figure:
     figure, (axes,) = _figure(6.4, 3.6)
-    _points(axes, series, lambda one: one["final"]["mean"], lambda one: one["final"]["std"])
+    _points(axes, series, family["joined"], lambda one: one["final"]["mean"], lambda one: one["final"]["std"])
     axes.set_title(_title(family))
     axes.set(ylabel="Final accuracy, %")
     figure.legend(loc="outside right upper")
@@ -195,8 +195,8 @@ def _budget(family: Values, series: list[Values]) -> Figure:
 def _times(family: Values, device: str, series: list[Values]) -> Figure:
     figure, (run, step) = _figure(7.6, 3.2, 2)
     figure.suptitle(f"{_title(family)}, {device}", x=0.01, ha="left", fontsize=9, color=INK)
-    _points(run, series, lambda one: one["seconds"]["mean"], lambda one: one["seconds"]["std"])
-    _points(step, series, lambda one: one["step"], lambda one: None, named=False)
+    _points(run, series, family["joined"], lambda one: one["seconds"]["mean"], lambda one: one["seconds"]["std"])
+    _points(step, series, family["joined"], lambda one: one["step"], lambda one: None, named=False)
     run.set(ylabel="seconds per run", ylim=(0, None))
     step.set(ylabel="milliseconds per step", ylim=(0, None))
     figure.legend(loc="outside right upper")
@@ -206,6 +206,7 @@ def _times(family: Values, device: str, series: list[Values]) -> Figure:
 def _points(
     axes: Axes,
     series: list[Values],
+    join: bool,
     mean: Callable[[Values], float | None],
     std: Callable[[Values], float | None],
     *,
@@ -235,6 +236,8 @@ def _points(
             label=label(key[0]) if named and key[0] not in named_looks else None,
         )
         named_looks.add(key[0])
+        if not join:
+            continue
         joined = list({f"{spent:.2g}": (spent, height) for spent, height, _ in sorted(cells)}.values())
         axes.plot(*zip(*joined, strict=True), color=style.colour, lw=0.8, alpha=0.55, zorder=1)
     axes.set_xscale("log")

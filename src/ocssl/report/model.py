@@ -14,7 +14,8 @@ from pathlib import Path
 from ocssl.errors import DataError
 from ocssl.experiments.presets import row_name
 from ocssl.paper import TABLES, Cell, Problem, Score, Store, Stored, Table, cells, read_store
-from ocssl.report.names import spell
+from ocssl.paper.identity import key
+from ocssl.report.names import file_name, spell
 from ocssl.report.others import OTHER, other_cells
 from ocssl.report.palette import look_name
 
@@ -59,8 +60,7 @@ class Sheet:
     @property
     def id(self) -> str:
         """Unique in a report, and fit for a file's name."""
-        name = f"{self.table.id}-{self.dataset.replace('->', '-to-')}-{self.protocol}"
-        return "".join(letter if letter.isalnum() or letter == "-" else "-" for letter in name)
+        return f"{self.table.id}-{file_name(self.dataset)}-{self.protocol}"
 
     @property
     def method(self) -> str:
@@ -69,8 +69,8 @@ class Sheet:
 
     @property
     def budget(self) -> str:
-        """``high``, ``low`` or ``custom``."""
-        return str(self.table.settings.get("budget", "custom"))
+        """``high`` or ``low``; empty where rows have their own."""
+        return str(self.table.settings.get("budget", ""))
 
     @property
     def title(self) -> str:
@@ -79,8 +79,8 @@ class Sheet:
 
     @property
     def family(self) -> str:
-        """What it has in common with sheets of other budgets."""
-        return ", ".join(spell(name) for name in (self.dataset, self.method) if name)
+        """What it has in common with sheets of other budgets; runs outside the paper's tables keep to themselves."""
+        return self.title if self.is_other else ", ".join(spell(name) for name in (self.dataset, self.method) if name)
 
     @property
     def block(self) -> tuple[int, int, int] | None:
@@ -91,11 +91,9 @@ class Sheet:
     def label(self, line: Line) -> str:
         """The row's name; where two share it (i.i.d. at both blocks of the low budget), with b."""
         twins = [other for other in self.lines if other.cell.label == line.cell.label]
-        return (
-            line.cell.label
-            if len(twins) == 1 or not line.cell.block
-            else f"{line.cell.label}, b = {line.cell.block[1]}"
-        )
+        if len(twins) == 1 or not line.cell.block:
+            return line.cell.label
+        return f"{line.cell.label}, b = {line.cell.block[1]}"
 
     @property
     def is_other(self) -> bool:
@@ -188,7 +186,7 @@ def _sheets(store: Store) -> Iterable[Sheet]:
     """
     shown: set[Path | Problem] = set()
     filled = [cell for table in TABLES.values() if table.shows == "accuracy" for cell in cells(store, table)]
-    claimed = {run.path for cell in filled for run in cell.runs.values()}
+    claimed = {(key(cell.config), cell.dataset) for cell in filled if cell.config and (cell.runs or cell.problems)}
     for sheet in _grouped([*filled, *other_cells(store, claimed)]):
         content = sheet.runs() | sheet.problems()
         if content - shown:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from ocssl.paper import TABLES
 
 STRATEGIES = {row.name: row.label for table in TABLES.values() for row in table.rows} | {"pfr": "PFR"}
@@ -33,6 +35,17 @@ def spell(name: str) -> str:
     if "->" in name:
         return " → ".join(spell(part) for part in name.split("->"))
     return KNOWN.get(name, name)
+
+
+def file_name(name: str) -> str:
+    """A name as part of a file's; a digest keeps names apart that look the same then.
+
+    >>> file_name("cifar100->svhn"), file_name("folder:my frames")
+    ('cifar100-to-svhn', 'folder-my-frames-9812')
+    """
+    said = name.replace("->", "-to-")
+    plain = "".join(letter if letter.isalnum() else "-" for letter in said)
+    return plain if plain == said else f"{plain}-{crc32(name.encode()) % 65536:04x}"
 
 
 def label(row: str) -> str:

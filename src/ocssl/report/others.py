@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Cell, Row, Score, Store, Stored, Table
 from ocssl.paper.identity import essence
-from ocssl.report.names import label
+from ocssl.paper.store import Experiment
+from ocssl.report.names import label, spell
 
 OTHER = "other"
 SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
 MOST_SETTINGS = 3
 
 
-def other_cells(store: Store, claimed: Collection[Path]) -> Iterator[Cell]:
+def other_cells(store: Store, claimed: Collection[Experiment]) -> Iterator[Cell]:
     """A cell for each experiment that no table claims; what was measured on other images stands in another table."""
-    left = [stored for stored in store.results if stored.path not in claimed]
-    for _, together in groupby(sorted(left, key=_kind), key=_kind):
-        experiments: dict[tuple[str, str], Stored] = {}
+    left = [stored for stored in store.results if stored.experiment not in claimed]
+    for (images, method, *_), together in groupby(sorted(left, key=_kind), key=_kind):
+        experiments: dict[Experiment, Stored] = {}
         for stored in together:
             experiments.setdefault(stored.experiment, stored)
         firsts = list(experiments.values())
-        title = "other runs" if firsts[0].config.measure_on == "test" else "other runs, measured on validation images"
-        table = Table(f"{OTHER}-{firsts[0].config.measure_on}", title, (), {})
+        title = "other runs" + (f", {spell(method)}" if method else "")
+        title += "" if images == "test" else f", measured on {images} images"
+        table = Table("-".join(filter(None, (OTHER, method, images))), title, (), {})
         for stored, name in zip(firsts, _labels(firsts), strict=True):
             yield _cell(store, table, stored, name)
 
 
 def _kind(stored: Stored) -> tuple[str, ...]:
     """Results of one kind may stand in one table."""
-    return stored.config.measure_on, stored.result.dataset, stored.result.protocol
+    result = stored.result
+    return stored.config.measure_on, result.method or "", result.dataset, result.protocol
 
 
 def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:

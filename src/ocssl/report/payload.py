@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def payload(report: Report) -> dict[str, Any]:
         numbers = list(range(first, len(series)))
         sheets.append(_sheet(sheet) | facets | {"series": numbers})
         if sheet.compares_budgets:
-            family = families.setdefault(tuple(facets.values()), {"title": sheet.family, **facets, "series": []})
+            start = {"title": sheet.family, "joined": not sheet.is_other, **facets, "series": []}
+            family = families.setdefault((sheet.family, sheet.protocol), start)
             shown = {_identity(series[number]) for number in family["series"]}
             family["series"] += [number for number in numbers if _identity(series[number]) not in shown]
     return {
@@ -52,13 +54,22 @@ def payload(report: Report) -> dict[str, Any]:
 
 
 def to_script(values: dict[str, Any]) -> str:
-    """JSON that no HTML parser takes for markup, whatever strings are in it.
+    """JSON that no HTML parser takes for markup, whatever strings are in it, and any JSON parser reads.
 
     >>> to_script({"path": "</script>"})
     '{"path":"\\\\u003c/script\\\\u003e"}'
     """
-    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps(_finite(values), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity; nothing can be drawn of them either."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sheet(sheet: Sheet) -> dict[str, Any]:

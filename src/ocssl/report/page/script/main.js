@@ -13,11 +13,11 @@ const FIGURES = {
   stream: () => shownSheets("stream").map((sheet) =>
     ({ title: sheet.title, of: sheet, series: sheet.series, draw: (width) => drawStream(sheet, width) })),
   budget: () => shownFamilies().map((family) =>
-    ({ title: family.title, of: family, series: family.series, draw: (width) => [drawScatter(family.title, family.series, FINAL, width)] })),
+    ({ title: family.title, of: family, series: family.series, draw: (width) => [drawScatter(family.title, family.series, FINAL, width, family.joined)] })),
   times: () => shownFamilies().flatMap((family) => devicesOf(family).map((device) => {
     const title = `${family.title}, ${device}`;
     const series = family.series.filter((one) => one.device === device);
-    return { title, of: family, series, pair: true, draw: (width) => [SECONDS, STEP].map((number) => drawScatter(title, series, number, width)) };
+    return { title, of: family, series, pair: true, draw: (width) => [SECONDS, STEP].map((number) => drawScatter(title, series, number, width, family.joined)) };
   })),
 };
 

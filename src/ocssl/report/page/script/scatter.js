@@ -4,7 +4,7 @@ const FINAL = { title: "Final accuracy, %", mean: (series) => series.final.mean,
 const SECONDS = { title: "seconds per run", zero: true, mean: (series) => series.seconds.mean, std: (series) => series.seconds.std, text: (series) => `${spread(series.seconds, 1)} s` };
 const STEP = { title: "milliseconds per step", zero: true, mean: (series) => series.step, std: () => null, text: (series) => `${fixed(series.step)} ms` };
 
-function drawScatter(title, series, number, width) {
+function drawScatter(title, series, number, width, joined = true) {
   const shown = series.filter((one) => !hidden.has(one.look) && one.cbp && number.mean(one) !== null);
   if (!shown.length) return null;
   const spent = shown.map((one) => one.cbp);
@@ -14,10 +14,10 @@ function drawScatter(title, series, number, width) {
   const { figure, across, up } = frame(width, 300, `${title}: ${number.title} against CBP`,
     { domain, scale: logarithmic, ticks: decades(domain), title: "CBP" },
     { domain: y, ticks: ticks(...y, 5), title: number.title });
-  for (const look of looksOf(shown)) {
+  for (const look of joined ? looksOf(shown) : []) {
     for (const tuned of [false, true]) {
-      const joined = apart(shown.filter((one) => one.look === look && one.tuned === tuned));
-      if (joined.length > 1) figure.append(svg("path", { class: "line thin", look, d: path(joined.map((one) => [across(one.cbp), up(number.mean(one))])), "stroke-dasharray": tuned ? "4 2" : null }));
+      const cells = apart(shown.filter((one) => one.look === look && one.tuned === tuned));
+      if (cells.length > 1) figure.append(svg("path", { class: "line thin", look, d: path(cells.map((one) => [across(one.cbp), up(number.mean(one))])), "stroke-dasharray": tuned ? "4 2" : null }));
     }
   }
   for (const one of shown) {
