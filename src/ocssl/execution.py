@@ -109,17 +109,20 @@ class Graphs:
             return
         # The captured part reads the last step's results where that step's graph leaves them.
         captured = any(step.result is outcome for step in self._captured.values())
-        self._run("depart", lambda images: depart(self.machine, images, outcome), stream, capture=captured)
+        self._run("depart", lambda images: depart(self.machine, images, outcome), stream, ready=captured)
 
-    def _run(self, part: str, function: Callable[[Tensor], T], stream: Tensor, capture: bool = True) -> T:
+    def _run(self, part: str, function: Callable[[Tensor], T], stream: Tensor, ready: bool = True) -> T:
+        if not self._settled:
+            with _kernels(self.machine, search=False), torch.compiler.set_stance("force_eager"):
+                return function(stream)
         key = part, self.machine.strategy.phase(self.machine.memory), len(stream)
-        if (ready := self._captured.get(key)) is not None:
-            ready.stream.copy_(stream)
-            ready.graph.replay()
-            result: T = ready.result
+        if (captured := self._captured.get(key)) is not None:
+            captured.stream.copy_(stream)
+            captured.graph.replay()
+            result: T = captured.result
             return result
         started = time.perf_counter()
-        if capture and self._runs[key] >= WARM_UPS:
+        if ready and self._runs[key] >= WARM_UPS:
             result = self._capture(key, function, stream)
         else:
             self._runs[key] += 1
@@ -130,7 +133,7 @@ class Graphs:
     def _warm_up(self, function: Callable[[Tensor], T], stream: Tensor) -> T:
         """A real run on the stream that the capture will use."""
         self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side), _kernels(self.machine), self._stance():
+        with torch.cuda.stream(self._side), _kernels(self.machine):
             result = function(stream)
         torch.cuda.current_stream().wait_stream(self._side)
         return result
@@ -139,17 +142,17 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.machine.generator)
         static = stream.clone()
-        with torch.cuda.graph(graph, stream=self._side), _kernels(self.machine), self._stance():
+        with torch.cuda.graph(graph, stream=self._side), _kernels(self.machine):
             result = function(static)
         graph.replay()  # capturing only records: this is the run itself
         self._captured[key] = _Captured(graph, static, result)
         return result
 
-    def _stance(self) -> AbstractContextManager[object]:
-        """Compiling pays for the thousands of steps with replay, not for the few before it."""
+    @property
+    def _settled(self) -> bool:
+        """Compiling, capturing and the search for kernels pay for thousands of steps, not for those before replay."""
         memory = self.machine.memory
-        settled = memory is None or self.machine.strategy.replaying(memory)
-        return nullcontext() if settled else torch.compiler.set_stance("force_eager")
+        return memory is None or self.machine.strategy.replaying(memory)
 
 
 def make_executor(name: str, machine: Machine) -> Executor:
@@ -173,13 +176,17 @@ def make_executor(name: str, machine: Machine) -> Executor:
     return Graphs(machine, compile=name == "compiled")
 
 
-def _kernels(machine: Machine) -> AbstractContextManager[object]:
-    """How cuDNN picks its kernels: the fastest for these fixed shapes, or, in float32, exact and always the same."""
+def _kernels(machine: Machine, search: bool = True) -> AbstractContextManager[object]:
+    """How cuDNN picks its kernels: the fastest for these fixed shapes, or, in float32, exact and always the same.
+
+    Args:
+        search: try them all, which takes seconds for each new shape.
+    """
     if machine.device.type != "cuda":
         return nullcontext()
     exact = machine.autocast is None
     flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
-        enabled=True, benchmark=not exact, deterministic=exact, allow_tf32=not exact
+        enabled=True, benchmark=search and not exact, deterministic=exact, allow_tf32=not exact
     )
     return flags
 

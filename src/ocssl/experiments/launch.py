@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ocssl.data.cache import cache_root
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.config import RunConfig, merged, parse
@@ -26,6 +28,7 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
 
     Nothing is written before everything that the configuration names was found and fits together.
     """
+    _keep_compiled()
     folder = open_folder(output)
     folder.check_free()
     trackers = _trackers(config)
@@ -47,6 +50,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     Args:
         changes: settings to have from now on; only those that decide no number may differ.
     """
+    _keep_compiled()
     folder = open_folder(path)
     config = _changed(folder, changes or {})
     trackers = _trackers(config)
@@ -57,6 +61,11 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
         route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
         folder.note(f"resumed at image {learner.seen}")
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
+
+
+def _keep_compiled() -> None:
+    """Let compiled kernels outlive the run: the next one finds them beside the decoded images."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
 
 
 def _material(config: RunConfig, learner: Learner) -> Material:

@@ -31,18 +31,26 @@ class Pool:
         self.labels = source.labels
         self._source = source
         self.device = device
+        self.image_bytes = 3 * source.image_size**2
         self._resident: Tensor | None = None
         if device.type == "cuda":
-            needed = len(source) * 3 * source.image_size**2
             free, _ = torch.cuda.mem_get_info(device)
-            if needed <= FREE_SHARE * free:
+            if len(source) * self.image_bytes <= FREE_SHARE * free:
                 self._resident = source.images(torch.arange(len(source))).to(device)
+
+    @property
+    def reads(self) -> bool:
+        """Whether images come from the source each time they are wanted."""
+        return self._resident is None
 
     def __getitem__(self, indices: Tensor) -> Tensor:
         """The images at ``indices``: uint8 ``(n, 3, s, s)`` on the device."""
         if self._resident is not None:
             return self._resident[indices.to(self.device)]
-        return self._source.images(indices).to(self.device)
+        images = self._source.images(indices)
+        if self.device.type == "cuda":  # pinned memory can be copied from while the device computes
+            return images.pin_memory().to(self.device, non_blocking=True)
+        return images
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Status:
         rate: stream images per second.
         loss: at the last log point.
         probe: the last accuracy, as words.
+        preparing: seconds that went into compiling and capturing so far.
     """
 
     samples: int
@@ -34,6 +35,7 @@ class Status:
     rate: float
     loss: float | None
     probe: str | None
+    preparing: float = 0.0
 
     def facts(self) -> str:
         """What a line of progress says beside the position."""
@@ -41,6 +43,7 @@ class Status:
         parts += [f"CBP {short(self.cbp)}/{short(self.cbp_planned)}", f"{self.rate:.0f} img/s"]
         parts += [f"loss {self.loss:.3f}"] if self.loss is not None else []
         parts += [self.probe] if self.probe else []
+        parts += [f"prepared in {self.preparing:.0f} s"] if self.preparing >= 1 else []
         return "  ".join(parts)
 
     @property

@@ -35,6 +35,7 @@ class Result(BaseModel):
         curve: the probes after each experience.
         cbp_planned, cbp_spent: cumulative backward passes; those of a run this one started from included.
         train_seconds, eval_seconds: time spent, checkpoints and start-up not counted.
+        seconds_at: ``train_seconds`` at the end of each experience: equal steps where the cost is flat.
         knn: the same by k-NN.
         matrix: ``matrix[i][j]``: after experience i, on the classes of experience j.
         forgetting: mean fall of each experience's accuracy from its best.
@@ -65,6 +66,7 @@ class Result(BaseModel):
     cbp_spent: int = Field(ge=0)
     train_seconds: float = Field(ge=0)
     eval_seconds: float = Field(ge=0)
+    seconds_at: list[float] = Field(default_factory=list)
     knn: Curve | None
     matrix: list[list[Percent]]
     forgetting: float | None

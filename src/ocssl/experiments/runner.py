@@ -21,6 +21,7 @@ import torch
 from ocssl.errors import CheckpointError, DivergedError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.diagnosis import collapse, diagnose
+from ocssl.experiments.feed import Feed
 from ocssl.experiments.folder import RunFolder
 from ocssl.experiments.material import Material
 from ocssl.experiments.measuring import Bench, extract, frozen, raw_pixels
@@ -73,6 +74,7 @@ class Run:
         self.trackers = trackers
         self.reporter = reporter
         self.group = learner.machine.group
+        self.feed = Feed(material.train.pool, route, self.group)
         self.bench = Bench(material, seed=config["seed"], schedule=config.probe)
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
@@ -100,6 +102,7 @@ class Run:
                 go_on = f"{self._last_checkpoint()}; free some space, then: {self._command()}"
                 raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
             finally:
+                self.feed.close()
                 self.trackers.end(summary)
 
     def _train_and_measure(self) -> Result:
@@ -114,6 +117,7 @@ class Run:
             if not last:
                 self.learner.boundary()
             self.state.finished = number + 1
+            self.state.seconds_at.append(self.state.train_seconds)
             self._update(important=True)
             self._between_stretches()
         return self._finish()
@@ -127,8 +131,7 @@ class Run:
             next_log = learner.seen - learner.seen % log_every + log_every
             began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
             with self._timed("train_seconds") as watch:
-                indices = self.route.indices(began, stop)[self.group.share(stop - began)]
-                learner.partial_fit(self.material.train.pool[indices])
+                learner.partial_fit(self.feed.take(began, stop))
             self._keep_pace(stop - began, watch.seconds)
             if learner.seen == next_log or learner.seen == len(self.route):
                 self._log()
@@ -261,6 +264,7 @@ class Run:
             rate=self._rate,
             loss=self._loss,
             probe=self._probe,
+            preparing=self.learner.executor.preparing,
         )
         self.reporter.update(status, important=important)
 

@@ -28,6 +28,7 @@ class State:
         finished: how many experiences are over, measured and done with.
         measured: by moment: ``start``, or the number of the experience that had just ended, from 1.
         train_seconds, eval_seconds: so far.
+        seconds_at: what ``train_seconds`` was at the end of each experience.
         warnings: so far, in order.
         collapsed: whether the last warning about collapse still holds.
     """
@@ -38,6 +39,7 @@ class State:
     measured: dict[str, Measured] = field(default_factory=dict)
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
+    seconds_at: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     collapsed: bool = False
 

@@ -38,6 +38,7 @@ def summarise(config: RunConfig, route: Route, learner: Learner, state: State) -
         cbp_spent=learner.budget.spent,
         train_seconds=state.train_seconds,
         eval_seconds=state.eval_seconds,
+        seconds_at=state.seconds_at,
         knn=_curve(neighbours, config),
         matrix=[[accuracy.over(classes) for classes in route.experiences] for accuracy in linear],
         forgetting=whole.forgetting if whole and not config.iid else None,
