@@ -18,7 +18,7 @@ import psutil
 import yaml
 
 SMALL: dict[str, object] = {
-    "samples_per_class": 20,
+    "samples_per_class": 10,
     "image_size": 8,
     "checkpoint_minutes": 0,
     "checkpoint_samples": 40,
@@ -47,6 +47,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "COLUMNS": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ADDRESS": "127.0.0.1:1",  # nothing is there: who was told no address must start a cluster, not join this one
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),  # a secret that only these tests' clusters know
 }

@@ -14,7 +14,7 @@ from ocssl.engines import Job, make_engine
 from ocssl.errors import ConfigError, MissingExtraError
 from ocssl.experiments.result import Result, read_result
 
-TINY = SHAPES | {"samples_per_class": 10, "experiences": 3, "strategy": "er"}
+TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 
 
 def job(name: str, folder: Path, **settings: object) -> Job:

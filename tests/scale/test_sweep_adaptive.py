@@ -52,7 +52,7 @@ def test_it_looks_where_it_found_something_and_learns_from_failures(tmp_path: Pa
 
 
 def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
-    quick = {"samples_per_class": 10, "experiences": 2, "checkpoint_samples": None}
+    quick = {"experiences": 2, "checkpoint_samples": None}
     file = write_sweep(tmp_path / "a.yaml", quick, search="adaptive", trials=11, seeds=[0, 1], space=SPACE)
     plan = read_sweep(file)
     start_sweep(plan, tmp_path / "undisturbed", QUIET, lambda line: None)
@@ -92,7 +92,7 @@ def test_ray_tune_loses_and_repeats_no_trial_though_worker_and_driver_are_killed
     tmp_path: Path, cluster: tuple[int, str]
 ) -> None:
     head, address = cluster
-    file = write_sweep(tmp_path / "a.yaml", {}, search="adaptive", trials=4, space=SPACE)
+    file = write_sweep(tmp_path / "a.yaml", {}, search="adaptive", trials=3, space=SPACE)
     folder, engine = tmp_path / "sweep", ("--engine", "ray", "--address", address)
     driver = start(file, "-o", folder, *engine)
     wait_for(lambda: midway(folder))
@@ -103,6 +103,6 @@ def test_ray_tune_loses_and_repeats_no_trial_though_worker_and_driver_are_killed
     before = trials_of(folder)
     sweep("--resume", folder, *engine)
     trials = trials_of(folder)
-    assert [(trial["trial"], trial["state"]) for trial in trials] == [(number, "done") for number in (1, 2, 3, 4)]
+    assert [(trial["trial"], trial["state"]) for trial in trials] == [(number, "done") for number in (1, 2, 3)]
     assert [trial["values"] for trial in trials[: len(before)]] == [trial["values"] for trial in before]
-    assert len(list(folder.glob("trials/*"))) == finished(folder) == 4
+    assert len(list(folder.glob("trials/*"))) == finished(folder) == 3

@@ -114,7 +114,7 @@ def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
 
 
 def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_said(tmp_path: Path) -> None:
-    quick = {"samples_per_class": 10, "experiences": 2, "strategy": "er"}
+    quick = {"experiences": 2, "strategy": "er"}
     lines: list[str] = []
     plan = read_sweep(write_sweep(tmp_path / "a.yaml", quick, space={"lr": [1e30, 0.1]}))
     book = start_sweep(plan, tmp_path / "some", Machines(quiet=True), lines.append)

@@ -78,15 +78,11 @@ def import_ray() -> Any:
 def connected(workers: int, address: str | None) -> Iterator[None]:
     """A connection to a cluster; one that was started for it ends with it."""
     ray = import_ray()
-    if ray.is_initialized():
-        yield
-        return
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    # Without "local", Ray would join whichever cluster it finds on this machine.
+    own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
-        if address is not None:
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(num_cpus=workers, include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
+        ray.init(address or "local", **quiet, **({} if address else own))
     except (ConnectionError, ValueError, RuntimeError) as error:
         place = f"reach the Ray cluster at '{address}' (is RAY_AUTH_MODE as there?)" if address else "start Ray here"
         raise ConfigError(f"cannot {place}: {' '.join(str(error).split())}") from error
