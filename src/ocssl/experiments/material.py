@@ -18,14 +18,15 @@ FREE_SHARE = 0.5  # of a GPU's free memory that images may take; the rest is for
 
 
 class Pool:
-    """The labelled images of a source by index, on a device; all of them live there when they fit.
+    """The labelled images of a source by index, on a device.
 
     Args:
         source: where they come from.
         device: where they are wanted.
+        resident: whether all of them live there; unset: on a GPU, where they fit.
     """
 
-    def __init__(self, source: data.Source, device: torch.device) -> None:
+    def __init__(self, source: data.Source, device: torch.device, resident: bool | None = None) -> None:
         if source.labels is None:
             raise DataError(f"{source.name} has no labels, which the probes and the order of the stream need")
         self.labels = source.labels
@@ -33,10 +34,11 @@ class Pool:
         self.device = device
         self.image_bytes = 3 * source.image_size**2
         self._resident: Tensor | None = None
-        if device.type == "cuda":
+        if resident is None and device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            if len(source) * self.image_bytes <= FREE_SHARE * free:
-                self._resident = source.images(torch.arange(len(source))).to(device)
+            resident = len(source) * self.image_bytes <= FREE_SHARE * free
+        if resident:
+            self._resident = source.images(torch.arange(len(source))).to(device)
 
     @property
     def reads(self) -> bool:
