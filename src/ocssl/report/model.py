@@ -162,10 +162,10 @@ class Report:
 def read_report(folder: str | Path, title: str = "Online continual self-supervised learning") -> Report:
     """Read a folder of results.
 
-    >>> read_report(".venv/no-such-folder")
+    >>> read_report("no such folder")
     Traceback (most recent call last):
     ...
-    ocssl.errors.DataError: '.venv/no-such-folder' is not a folder of results
+    ocssl.errors.DataError: 'no such folder' is not a folder of results
     """
     store = read_store(folder)
     if not store.results and not store.problems:
