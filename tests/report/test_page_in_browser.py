@@ -52,6 +52,8 @@ class Reader:
         """The first visible element, brought to the middle of the window."""
         element = next(one for one in self.driver.find_elements("css selector", selector) if one.is_displayed())
         self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
+        # Scrolling is told to the page only with its next frame, and hides the tip.
+        self.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
         return element
 
     def run(self, script: str, *arguments: object) -> Any:
