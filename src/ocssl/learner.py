@@ -11,19 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint, distributed, memory, methods, settings, strategies
-from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD, Augmentation
+from ocssl import __version__, checkpoint
+from ocssl.assembly import assemble, check, seed_for
+from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD
 from ocssl.batch import Outcome
 from ocssl.budget import Budget
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
-from ocssl.memory import Column, Memory
-from ocssl.methods import Dims
-from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
 from ocssl.registry import unknown
-from ocssl.step import ALARM_BITS, Machine
-from ocssl.strategies import Setup, Strategy
+from ocssl.step import ALARM_BITS
 
 CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
 
@@ -138,8 +135,8 @@ class Learner:
         self._begin()
 
     def _begin(self) -> None:
-        self._check_numbers()
-        self.machine = self._build()
+        check(self)
+        self.machine = assemble(self)
         self.executor: Executor = make_executor(self.execution, self.machine)
         self.budget = Budget(views=self.machine.strategy.views)
         self.seen = 0
@@ -376,7 +373,7 @@ class Learner:
         if facts["generator"] == machine.device.type:
             machine.generator.set_state(tensors["generator"])
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
-            machine.generator.manual_seed(_seed(self.seed, facts["budget"]["steps"]))
+            machine.generator.manual_seed(seed_for(self.seed, facts["budget"]["steps"]))
         machine.steps.copy_(tensors["steps"])
         self.seen = facts["seen"]
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
@@ -386,114 +383,3 @@ class Learner:
         optimizer = self.machine.optimizer
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         return [optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
-
-    # ------------------------------------------------------------------ building
-
-    def _check_numbers(self) -> None:
-        for name in ("image_size", "stream_batch", "passes", "memory_size", "hidden_dim", "output_dim"):
-            settings.require(name, getattr(self, name), low=1, whole=True)
-        for name in ("lr", "momentum", "weight_decay"):
-            settings.require(name, getattr(self, name), low=0)
-        if self.stream_batch == 1 and (self.joint_views is False or self.variant == "authors"):
-            raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
-        together = distributed.current().size
-        if self.stream_batch < together:
-            raise ConfigError(
-                f"stream_batch ({self.stream_batch}) must be at least the number of processes ({together})"
-            )
-        settings.require("tau", self.tau, low=0, high=1)
-        settings.require("seed", self.seed, low=0, whole=True)
-        if self.omega is not None:
-            settings.require("omega", self.omega, low=0)
-        settings.choice("variant", self.variant, settings.VARIANTS)
-
-    def _build(self) -> Machine:
-        device = settings.pick_device(self.device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_seed(self.seed, 0))
-            encoder, strategy = self._networks()
-        dtype = settings.network_dtype(self.precision)
-        encoder.to(device, dtype)
-        strategy.to(device, dtype)
-        if device.type == "cuda":
-            channels_last(encoder)
-            channels_last(strategy)
-        parameters = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
-        order = self.augmentation or ("authors" if self.variant == "authors" else "clean")
-        return Machine(
-            encoder=encoder,
-            strategy=strategy,
-            memory=self._make_memory(strategy, encoder.output_dim, device),
-            augment=Augmentation(
-                self.image_size, order=order, mean=self.mean, std=self.std, dtype=dtype, device=device
-            ),
-            optimizer=self._make_optimizer(parameters, fused=device.type == "cuda"),
-            generator=torch.Generator(device).manual_seed(_seed(self.seed, 1)),
-            autocast=settings.autocast_dtype(self.precision, device),
-            joint_views=self.variant != "authors" if self.joint_views is None else self.joint_views,
-            group=distributed.current(),
-            steps=torch.zeros((), dtype=torch.int64, device=device),
-            alarm=torch.zeros((), dtype=torch.int64, device=device),
-        )
-
-    def _networks(self) -> tuple[Encoder, Strategy]:
-        kind = strategies.get(self.strategy)
-        method_name = settings.method_name(self.strategy, self.method)
-        backbone, feature_dim = build_backbone(self.backbone, self.image_size, self.stem)
-        dims = Dims(feature_dim, self.hidden_dim, self.output_dim)
-        method = None
-        if method_name is None:
-            settings.no_options("method_options", self.strategy, self.method_options)
-        else:
-            method = methods.get(method_name)(dims, **settings.method_options(method_name, self.method_options))
-        encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
-        if self.sync_norm and not encoder.group.alone:
-            synchronise(encoder, encoder.group)
-        setup = Setup(
-            encoder=encoder,
-            method=method,
-            dims=dims,
-            output_dim=encoder.output_dim,
-            image_size=self.image_size,
-            stream_batch=self.stream_batch,
-            batch=settings.batch_size(self.strategy, self.stream_batch, self.batch),
-            omega=self.omega,
-            tau=self.tau,
-        )
-        return encoder, kind(setup, **settings.strategy_options(self.strategy, self.variant, self.options))
-
-    def _make_optimizer(self, parameters: list[nn.Parameter], fused: bool) -> torch.optim.Optimizer:
-        optimizer = torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=fused
-        )
-        # Zero velocity is what SGD starts from anyway; having it from the start keeps every later step alike, also for
-        # parameters whose first gradient comes late.
-        for parameter in parameters:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        return optimizer
-
-    def _make_memory(self, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
-        name = settings.memory_name(self.strategy, self.memory, self.variant)
-        if name is None:
-            settings.no_options("memory_options", self.strategy, self.memory_options)
-            return None
-        settings.replay_possible(self.strategy, self.memory_size, strategy.replay_from)
-        kind = memory.get(name)
-        columns = strategy.columns()
-        if kind.needs_features:
-            columns.setdefault("features", Column((output_dim,)))
-        if (dtype := settings.network_dtype(self.precision)) != torch.float32:
-            columns = {name: Column(column.shape, dtype) for name, column in columns.items()}
-        return kind(
-            self.memory_size,
-            (3, self.image_size, self.image_size),
-            porch=self.stream_batch,
-            columns=columns,
-            device=device,
-            **settings.memory_options(self.strategy, name, self.variant, self.memory_options),
-        )
-
-
-def _seed(seed: int, use: int) -> int:
-    """Separate 63-bit seeds for separate uses of one user-given seed."""
-    return int(np.random.SeedSequence([seed, use]).generate_state(1, np.uint64)[0] >> 1)
