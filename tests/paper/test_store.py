@@ -53,6 +53,17 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
     assert cla_e(read_store(tmp_path)).final.std is None
 
 
+def test_of_a_runs_own_folder_only_the_result_is_read(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "one"
+    (run / "checkpoints" / "000001").mkdir(parents=True)
+    (run / "config.yaml").write_text("seed: 0\n")
+    (run / "checkpoints" / "000001" / "state.json").write_text("{}")
+    put(run, "result", content(final=50.0))
+    store = read_store(tmp_path)
+    assert store.problems == ()
+    assert cla_e(store).final.by_seed == {0: 50.0}
+
+
 def test_protocols_never_meet_in_one_number(tmp_path: Path) -> None:
     put(tmp_path, "clean", content(final=50.0))
     put(tmp_path, "authors", content(final=40.0, protocol="authors"))

@@ -98,7 +98,7 @@ class Store:
 
 
 def read_store(folder: str | Path) -> Store:
-    """Read every ``*.json`` below a folder as a result.
+    """Read every ``*.json`` below a folder as a result; of a run's own folder, its ``result.json``.
 
     >>> read_store("no such folder")
     Traceback (most recent call last):
@@ -110,7 +110,10 @@ def read_store(folder: str | Path) -> Store:
         raise DataError(f"'{place}' is not a folder of results")
     results: list[Stored] = []
     problems: list[Problem] = []
+    inside_runs = [config.parent for config in place.rglob("config.yaml")]
     for path in sorted(place.rglob("*.json")):
+        if path.name != "result.json" and any(path.is_relative_to(run) for run in inside_runs):
+            continue
         try:
             results.append(_read(path))
         except DataError as error:
