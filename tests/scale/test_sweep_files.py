@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import numpy as np
 import pytest
 
 from ocssl.errors import ConfigError
+from ocssl.experiments.config import assignments
 from ocssl.experiments.paper import table
-from ocssl.experiments.presets import complete
+from ocssl.experiments.presets import complete, row_name
 from ocssl.sweeps.plan import parse_sweep, read_sweep, shipped
 from ocssl.sweeps.space import Range, draws, parse_space
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
 GRID = {"settings": {"strategy": "cla-e"}, "space": {"lr": [0.1, 0.3], "omega": [0.3, 1.0, 3.0]}}
 
 
@@ -150,3 +153,22 @@ def test_every_shipped_file_is_a_sweep() -> None:
     assert shipped() == ["paper-tuning", "paper-tuning-lr", "shapes-tuning"]
     for name in shipped():
         assert read_sweep(name).space
+
+
+def test_the_array_of_tuning_jobs_has_one_line_for_each_row_of_the_papers_tables() -> None:
+    found = []
+    for line in (EXAMPLES / "paper-tuning.txt").read_text().splitlines():
+        name, *settings = line.split()
+        sweep = read_sweep(name, assignments(settings))
+        config = complete(sweep.run_settings(sweep.listed()[0], seed=0))
+        sizes = config.budget, str(config["batch"]), str(config["passes"])
+        found.append((*sizes, config["method"] or "-", row_name(config), "omega" in sweep.space))
+    rows = [row for row in table("hyperparameters") if row["dataset"] == "cifar100"]
+    expected = [(*(row[key] for key in ("budget", "b", "n_p", "ssl", "method")), bool(row["omega"])) for row in rows]
+    assert found == expected
+    assert f"--array=1-{len(found)}" in (EXAMPLES / "tuning-array.sbatch").read_text()
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.sbatch")), ids=lambda script: script.name)
+def test_job_files_are_valid_bash(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)

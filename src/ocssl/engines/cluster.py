@@ -43,10 +43,9 @@ class Cluster:
             gpus = gpus_of_a_run(self._gpus_per_run)
             task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_task).remote
             settle_in = like_the_driver()
-            most = room(gpus)
             pending: dict[Any, tuple[Job, int]] = {}
             while True:
-                while len(pending) < most and (job := next(fresh, None)) is not None:
+                while len(pending) < room(gpus) and (job := next(fresh, None)) is not None:
                     pending[task(job, settle_in)] = job, 1
                 if not pending:
                     return
@@ -100,7 +99,7 @@ def gpus_of_a_run(wanted: float | None) -> float:
 
 
 def room(gpus: float) -> int:
-    """How many tasks the whole cluster can run at once."""
+    """How many tasks the whole cluster can run at once, as it is now."""
     total = import_ray().cluster_resources()
     by_cpu = int(total.get("CPU", 1))
     return max(1, min(by_cpu, int(total.get("GPU", 0) / gpus)) if gpus else by_cpu)
