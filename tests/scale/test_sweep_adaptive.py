@@ -26,7 +26,8 @@ from sweeping import (
     write_sweep,
 )
 
-from ocssl.sweeps.driver import Machines, resume_sweep, start_sweep
+from ocssl.sweeps.driver import resume_sweep, start_sweep
+from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep
 from ocssl.sweeps.search import Adaptive
 from ocssl.sweeps.trials import Book, Run

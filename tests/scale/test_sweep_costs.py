@@ -17,7 +17,7 @@ def test_the_page_says_what_the_script_computes() -> None:
     assert "\n".join(script["lines"]((1, 8, 64))) in (ROOT / "docs" / "scaling.md").read_text()
 
 
-@pytest.mark.parametrize(("gpus", "expected"), [(1, 12.0), (2, 7.0), (3, 4.0), (99, 3.0)])
+@pytest.mark.parametrize(("gpus", "expected"), [(1, 12.0), (2, 7.0), (3, 5.0), (99, 3.0)])
 def test_runs_are_dealt_to_gpus_longest_first(gpus: int, expected: float) -> None:
     makespan = runpy.run_path(str(ROOT / "benchmarks" / "grid_cost.py"))["makespan"]
     assert makespan([3.0, 3.0, 2.0, 2.0, 2.0], gpus) == expected

@@ -24,7 +24,8 @@ from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.experiments.result import read_result
-from ocssl.sweeps.driver import Machines, resume_sweep
+from ocssl.sweeps.driver import resume_sweep
+from ocssl.sweeps.machines import Machines
 
 pytestmark = pytest.mark.scale
 
@@ -79,7 +80,7 @@ def test_a_finished_sweep_is_not_run_again(undisturbed: Path) -> None:
 
 @pytest.mark.parametrize(
     ("engine", "worker", "words"),
-    [(POOL, "spawn_main", "signal 9"), (RAY, "ray::_task", "WorkerCrashedError")],
+    [(POOL, "spawn_main", "signal 9"), (RAY, "ray::_attempt", "WorkerCrashedError")],
     ids=["local", "ray"],
 )
 def test_a_killed_worker_and_then_a_killed_driver_change_nothing(

@@ -11,7 +11,8 @@ from sweeping import SHAPES, write_sweep
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.config import from_file
 from ocssl.experiments.presets import complete
-from ocssl.sweeps.driver import Machines, resume_sweep, start_sweep
+from ocssl.sweeps.driver import resume_sweep, start_sweep
+from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.plots import logarithmic, plot_scores
 from ocssl.sweeps.report import best_yaml, markdown

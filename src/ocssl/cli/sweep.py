@@ -43,7 +43,8 @@ def sweep(
     from ocssl.errors import ConfigError, MissingExtraError
     from ocssl.experiments.config import assignments
     from ocssl.experiments.signals import Interrupted
-    from ocssl.sweeps.driver import Machines, read_started, resume_sweep, start_sweep
+    from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
+    from ocssl.sweeps.machines import Machines
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.plots import plot_scores
     from ocssl.sweeps.report import table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from filelock import FileLock, Timeout
 
-from ocssl.engines.jobs import Done, Job
+from ocssl.engines.jobs import Job
 from ocssl.errors import ConfigError, OcsslError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.folder import RunFolder
@@ -31,13 +31,6 @@ class Outcome:
     result: Result | None = None
     error: str | None = None
     again: bool = False
-
-    def settle(self, job: Job, attempts: int, retries: int) -> Done | None:
-        """The job's end, or None where it is worth another attempt."""
-        if self.again and attempts <= retries:
-            return None
-        often = f" (the last of {attempts} attempts)" if self.again and attempts > 1 else ""
-        return Done(job, self.result, self.error and f"{self.error}{often}", attempts)
 
 
 def died(how: str) -> Outcome:

@@ -11,13 +11,13 @@ from typing import Any
 
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
+from ocssl.engines.tasks import Task, Tasks
 from ocssl.errors import ConfigError, missing_extra
-from ocssl.experiments.progress import Reporter
 from ocssl.experiments.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
 OBJECT_STORE = 80 << 20  # bytes; results are small and images do not travel
-PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OMP_NUM_THREADS")
+PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE")
 
 
 class Cluster:
@@ -38,29 +38,24 @@ class Cluster:
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
         """Every job once, in the order in which they end."""
         ray = import_ray()
-        fresh = iter(jobs)
+        tasks = Tasks(jobs, self._retries)
         with connected(self._workers, self._address), StopRequest() as stop:
             gpus = gpus_of_a_run(self._gpus_per_run)
-            task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_task).remote
+            # Attempts are counted here and not by Ray, which would not say how many there were.
+            begin = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_attempt).remote
             settle_in = like_the_driver()
-            pending: dict[Any, tuple[Job, int]] = {}
+            pending: dict[Any, Task] = {}
             while True:
-                while len(pending) < room(gpus) and (job := next(fresh, None)) is not None:
-                    pending[task(job, settle_in)] = job, 1
+                while len(pending) < room(gpus) and (task := tasks.take()) is not None:
+                    pending[begin(task.job, settle_in)] = task
                 if not pending:
                     return
                 ready, _ = ray.wait(list(pending), num_returns=1, timeout=LOOK_EVERY)
                 if stop.pending:
                     raise Interrupted("stopped; runs in progress go on from their last checkpoints", stop.number)
                 for reference in ready:
-                    job, attempts = pending.pop(reference)
-                    outcome = _outcome(reference)
-                    done = outcome.settle(job, attempts, self._retries)
-                    if done is not None:
+                    if (done := tasks.settle(pending.pop(reference), _outcome(reference))) is not None:
                         yield done
-                    else:
-                        Reporter().warn(f"{job.name}: {outcome.error}; trying again")
-                        pending[task(job, settle_in)] = job, attempts + 1
 
 
 def import_ray() -> Any:
@@ -117,7 +112,7 @@ def like_the_driver() -> Callable[[], None]:
     return settle_in
 
 
-def _task(job: Job, settle_in: Callable[[], None]) -> Outcome:
+def _attempt(job: Job, settle_in: Callable[[], None]) -> Outcome:
     settle_in()
     return attempt(job)
 

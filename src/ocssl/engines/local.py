@@ -16,7 +16,8 @@ import torch
 
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
-from ocssl.experiments.progress import Reporter, reporter_for
+from ocssl.engines.tasks import Task, Tasks
+from ocssl.experiments.progress import reporter_for
 from ocssl.experiments.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
@@ -31,14 +32,12 @@ class InProcess:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
         """Every job once, in the given order."""
-        for job in jobs:
-            attempts, done = 0, None
-            while done is None:
-                attempts += 1
-                reporter = reporter_for(quiet=self._quiet)
-                reporter.say(f"{job.name} in {job.folder}")
-                done = attempt(job, reporter).settle(job, attempts, self._retries)
-            yield done
+        tasks = Tasks(jobs, self._retries)
+        while (task := tasks.take()) is not None:
+            reporter = reporter_for(quiet=self._quiet)
+            reporter.say(f"{task.job.name} in {task.job.folder}")
+            if (done := tasks.settle(task, attempt(task.job, reporter))) is not None:
+                yield done
 
 
 class Pool:
@@ -53,42 +52,33 @@ class Pool:
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
         """Every job once, in the order in which they end."""
-        fresh, again = iter(jobs), deque[tuple[Job, int]]()
+        tasks = Tasks(jobs, self._retries)
         seats = deque(range(self._workers))
         idle: list[_Worker] = []
-        busy: dict[Connection, tuple[_Worker, Job, int]] = {}
+        busy: dict[Connection, tuple[_Worker, Task]] = {}
         try:
             with StopRequest() as stop:
                 while True:
-                    while len(busy) < self._workers and (task := again.popleft() if again else _first(fresh)):
+                    while len(busy) < self._workers and (task := tasks.take()) is not None:
                         worker = idle.pop() if idle else _Worker(seats.popleft(), self._workers)
-                        busy[worker.connection] = worker, *task
-                        worker.begin(task[0])
+                        worker.begin(task.job)
+                        busy[worker.connection] = worker, task
                     if not busy:
                         return
                     ready = wait(list(busy), timeout=LOOK_EVERY)
                     if stop.pending:
                         raise Interrupted("stopped, with every run in progress saved", stop.number)
                     for connection in ready:
-                        worker, job, attempts = busy.pop(connection)  # type: ignore[call-overload]
+                        worker, task = busy.pop(connection)  # type: ignore[call-overload]
                         outcome = worker.collect()
                         if worker.alive:
                             idle.append(worker)
                         else:
                             seats.append(worker.seat)
-                        done = outcome.settle(job, attempts, self._retries)
-                        if done is not None:
+                        if (done := tasks.settle(task, outcome)) is not None:
                             yield done
-                        else:
-                            Reporter().warn(f"{job.name}: {outcome.error}; trying again")
-                            again.append((job, attempts + 1))
         finally:
-            _dismiss([*idle, *(worker for worker, _, _ in busy.values())])
-
-
-def _first(fresh: Iterator[Job]) -> tuple[Job, int] | None:
-    job = next(fresh, None)
-    return None if job is None else (job, 1)
+            _dismiss([*idle, *(worker for worker, _ in busy.values())])
 
 
 class _Worker:

@@ -13,33 +13,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ocssl.engines import EngineName, Job, make_engine
+from ocssl.engines import Job
 from ocssl.errors import ConfigError
 from ocssl.experiments.config import read_yaml
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
 from ocssl.experiments.signals import Interrupted
+from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep
 from ocssl.sweeps.report import best_yaml, markdown
-from ocssl.sweeps.search import Adaptive, Listed
+from ocssl.sweeps.search import Adaptive, Listed, Searcher
 from ocssl.sweeps.trials import Book, Run, Trial, words
+from ocssl.sweeps.tuning import tune
 
 Tell = Callable[[str], None]
 """Takes a line about what happened."""
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Where runs happen; see :func:`ocssl.engines.make_engine`."""
-
-    name: EngineName = "local"
-    workers: int = 1
-    address: str | None = None
-    retries: int = 2
-    gpus_per_run: float | None = None
-    quiet: bool = False
 
 
 def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell = print) -> Book:
@@ -78,8 +67,6 @@ def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
 
     try:
         if sweep.search == "adaptive" and machines.name == "ray":
-            from ocssl.sweeps.tuning import tune
-
             tune(sweep, folder, book, machines, ended)
         else:
             _try(sweep, folder, book, machines, ended)
@@ -91,8 +78,7 @@ def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
 
 
 def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:
-    engine = make_engine(**asdict(machines))
-    searcher = Adaptive(sweep, book) if sweep.search == "adaptive" else Listed(sweep, book)
+    searcher: Searcher = Adaptive(sweep, book) if sweep.search == "adaptive" else Listed(sweep, book)
     wanted: dict[str, tuple[Trial, int]] = {}
 
     def jobs() -> Iterator[Job]:
@@ -101,7 +87,7 @@ def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Call
                 wanted[job.name] = trial, seed
                 yield job
 
-    for done in engine.run(jobs()):
+    for done in machines.engine().run(jobs()):
         trial, seed = wanted.pop(done.job.name)
         book.record(trial, seed, Run.of(done, sweep))
         ended(trial, seed)

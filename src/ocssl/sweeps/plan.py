@@ -53,8 +53,9 @@ class Sweep(BaseModel):
 
     def run_settings(self, values: Mapping[str, Scalar], seed: int) -> dict[str, Any]:
         """The settings of one run that judges a configuration: on validation images, with nothing that costs extra."""
-        frugal = {"evaluate": "final" if self.score == "final" else "each", "knn": False, "references": False}
-        return frugal | self.configuration(values) | {"seed": seed, "measure_on": "validation"}
+        frugal = {"knn": False, "references": False, "keep_checkpoints": 1}
+        measured = {"evaluate": "final" if self.score == "final" else "each"}
+        return measured | frugal | self.configuration(values) | {"seed": seed, "measure_on": "validation"}
 
     def to_yaml(self) -> str:
         """As a file has it."""
@@ -100,10 +101,8 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
     try:
         given = read_yaml(path.read_text() if text is None else text, str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read '{path}', which is no sweep file and none of those that come with ocssl: "
-            f"{', '.join(shipped())}"
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(f"cannot read '{path}': {reason}; with ocssl come {', '.join(shipped())}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must hold a sweep as 'name: value' lines, not {type(given).__name__}")
     if changes and isinstance(given.get("settings", {}), dict):

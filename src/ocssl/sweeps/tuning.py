@@ -8,22 +8,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ocssl.engines.attempt import attempt
 from ocssl.engines.cluster import connected, gpus_of_a_run, import_ray, like_the_driver, room
 from ocssl.experiments.signals import Interrupted
+from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.search import distributions, import_optuna, value_of
 from ocssl.sweeps.trials import Book, Run, Trial
 
-if TYPE_CHECKING:
-    from ocssl.sweeps.driver import Machines
-
 NUMBER = "trial"  # travels with the values that Optuna proposes
 
 
-def tune(sweep: Sweep, folder: Path, book: Book, machines: Machines, tell: Callable[[Trial, int], None]) -> None:
+def tune(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:
     """See an adaptive search through."""
     import_ray()
     import_optuna()
@@ -57,7 +55,7 @@ def tune(sweep: Sweep, folder: Path, book: Book, machines: Machines, tell: Calla
                 storage_path=str(output),
                 verbose=0,
                 failure_config=ray_tune.FailureConfig(max_failures=machines.retries),
-                callbacks=[_recorder(book, tell)],
+                callbacks=[_recorder(book, ended)],
             ),
         ).fit()
     if len(book.trials) < (sweep.trials or 0) or any(trial.state == "open" for trial in book.trials):
@@ -93,14 +91,14 @@ def _searcher(sweep: Sweep, book: Book, begun: list[Trial]) -> Any:
 
 def _trainable(sweep: Sweep, output: Path) -> Callable[[dict[str, Any]], None]:
     """What Tune runs for a trial: each of its seeds, in the trial's own folder."""
-    from_driver = like_the_driver()
+    settle_in = like_the_driver()
 
     def trainable(proposal: dict[str, Any]) -> None:
         from ray import tune as ray_tune
 
-        from_driver()
-        number = proposal.pop(NUMBER)
-        trial = Trial(number, proposal, sweep.seeds)
+        settle_in()
+        values = {name: value for name, value in proposal.items() if name != NUMBER}
+        trial = Trial(proposal[NUMBER], values, sweep.seeds)
         for seed, job in trial.jobs(sweep, output).items():
             outcome = attempt(job)
             if outcome.again:
@@ -111,7 +109,7 @@ def _trainable(sweep: Sweep, output: Path) -> Callable[[dict[str, Any]], None]:
     return trainable
 
 
-def _recorder(book: Book, tell: Callable[[Trial, int], None]) -> Any:
+def _recorder(book: Book, ended: Callable[[Trial, int], None]) -> Any:
     from ray.tune import Callback
 
     class Recorder(Callback):  # type: ignore[misc]
@@ -121,13 +119,13 @@ def _recorder(book: Book, tell: Callable[[Trial, int], None]) -> Any:
             ours = book.trials[trial.config[NUMBER] - 1]
             for seed, run in trial.last_result["runs"].items():
                 book.record(ours, seed, Run(**run))
-                tell(ours, seed)
+                ended(ours, seed)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             ours = book.trials[trial.config[NUMBER] - 1]
             for seed in ours.seeds:
                 if seed not in ours.runs:
                     book.record(ours, seed, Run(None, None, "its worker died at every attempt"))
-                    tell(ours, seed)
+                    ended(ours, seed)
 
     return Recorder()
