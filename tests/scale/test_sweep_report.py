@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
 from sweeping import SHAPES, write_sweep
 
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.experiments.config import from_file
 from ocssl.experiments.presets import complete
 from ocssl.sweeps.driver import resume_sweep, start_sweep
@@ -140,3 +141,14 @@ def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
         start_sweep(plan, tmp_path / "full", Machines())
     with pytest.raises(ConfigError, match="is not a sweep"):
         resume_sweep(tmp_path, Machines())
+
+
+@pytest.mark.parametrize(("package", "machines"), [("optuna", Machines()), ("ray", Machines("ray"))])
+def test_a_missing_package_is_named_before_anything_is_written(
+    package: str, machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    plan = parse_sweep({"search": "adaptive", "trials": 2, "settings": SHAPES, "space": {"lr": [0.1, 0.2]}})
+    with pytest.raises(MissingExtraError, match=rf"need the package '{package}': pip install 'ocssl\[scale\]'"):
+        start_sweep(plan, tmp_path / "sweep", machines)
+    assert not (tmp_path / "sweep").exists()

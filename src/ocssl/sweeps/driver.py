@@ -23,7 +23,7 @@ from ocssl.experiments.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep
 from ocssl.sweeps.report import best_yaml, markdown
-from ocssl.sweeps.search import Adaptive, Listed, Searcher
+from ocssl.sweeps.search import Adaptive, Listed, Searcher, import_optuna
 from ocssl.sweeps.trials import Book, Run, Trial, words
 from ocssl.sweeps.tuning import tune
 
@@ -32,11 +32,17 @@ Tell = Callable[[str], None]
 
 
 def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell = print) -> Book:
-    """Begin a sweep in an empty or new folder and see it through."""
+    """Begin a sweep in an empty or new folder and see it through.
+
+    Nothing is written before everything that it needs was found.
+    """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir())):
         hint = f"go on with it (ocssl sweep --resume {folder}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
+    machines.engine()
+    if sweep.search == "adaptive":
+        import_optuna()
     with RunFolder(folder).lock():
         with writing(folder):
             write_atomically(folder / "sweep.yaml", sweep.to_yaml())

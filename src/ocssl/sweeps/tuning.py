@@ -15,7 +15,7 @@ from ocssl.engines.cluster import connected, gpus_of_a_run, import_ray, like_the
 from ocssl.experiments.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.search import distributions, import_optuna, value_of
+from ocssl.sweeps.search import distributions, sampler, value_of
 from ocssl.sweeps.trials import Book, Run, Trial
 
 NUMBER = "trial"  # travels with the values that Optuna proposes
@@ -24,7 +24,6 @@ NUMBER = "trial"  # travels with the values that Optuna proposes
 def tune(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:
     """See an adaptive search through."""
     import_ray()
-    import_optuna()
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     from ray import tune as ray_tune
@@ -79,12 +78,11 @@ def _searcher(sweep: Sweep, book: Book, begun: list[Trial]) -> Any:
             """Nothing: the book is what a resumed sweep reads."""
 
     waiting = deque(begun)
-    sampler = import_optuna().samplers.TPESampler(seed=sweep.seed + len(book.trials))
     return Numbered(
         space=distributions(sweep.space),
         metric="score",
         mode="max",
-        sampler=sampler,
+        sampler=sampler(sweep, len(book.trials)),
         points_to_evaluate=[trial.values for trial in begun] or None,
     )
 
