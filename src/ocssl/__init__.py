@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ocssl import budget, checks, data, memory, methods, strategies
+    from ocssl import budget, checks, data, distributed, memory, methods, strategies
     from ocssl.learner import Learner
 
 try:
@@ -22,9 +22,9 @@ try:
 except PackageNotFoundError:  # a source tree on the path that nobody installed
     __version__ = "0.0.0+source"
 
-__all__ = ["Learner", "__version__", "budget", "checks", "data", "memory", "methods", "strategies"]
+__all__ = ["Learner", "__version__", "budget", "checks", "data", "distributed", "memory", "methods", "strategies"]
 
-_ROOMS = {"budget", "checks", "data", "memory", "methods", "strategies"}
+_ROOMS = {"budget", "checks", "data", "distributed", "memory", "methods", "strategies"}
 
 
 def __getattr__(name: str) -> Any:
