@@ -8,8 +8,8 @@ from typing import Any
 
 from ocssl.errors import DataError, missing_extra
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.space import Range
-from ocssl.sweeps.trials import Book, Trial, words
+from ocssl.sweeps.space import Range, Values
+from ocssl.sweeps.trials import Book, Trial, short, words
 
 DECADE = 10.0  # a spread of values from which a logarithmic axis shows more
 
@@ -41,6 +41,10 @@ def plot_scores(sweep: Sweep, book: Book, path: Path) -> None:
         )
     if logarithmic(sweep, [trial.values[across] for trial in done], across):
         axes.set_xscale("log")
+    entry = sweep.space[across]
+    if isinstance(entry, Values) and all(isinstance(option, int | float) for option in entry.options):
+        axes.set_xticks(entry.options, [short(option) for option in entry.options])
+        axes.minorticks_off()
     axes.set(xlabel=across, ylabel=f"validation {sweep.score} accuracy (%)")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize="small")
