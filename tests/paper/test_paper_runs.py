@@ -15,10 +15,12 @@ import pytest
 from made_up import Ocssl, content, put
 
 from ocssl.engines import Done, Job
+from ocssl.errors import ConfigError
 from ocssl.experiments.result import Result, read_result
 from ocssl.paper import Cell, Store, cells, find_table, read_store
 from ocssl.paper.filling import fill
 from ocssl.paper.plan import make_plan
+from ocssl.paper.tuned import read_values
 
 TINY = {
     "samples_per_class": 10,
@@ -150,6 +152,18 @@ def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocs
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")
     assert code == 2
     assert "remove that line to tune anew" in said
+
+
+def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path) -> None:
+    table, file = find_table("high-simsiam"), tmp_path / "best.yaml"
+    common = "dataset: cifar100\nmethod: simsiam\nbudget: high\n"
+    file.write_text(f"# Best of 28\n{common}strategy: cla-e\nlr: 0.1\nomega: 1.0\n")
+    assert read_values(file, table) == {"cla-e": {"lr": 0.1, "omega": 1.0}}
+    file.write_text(f"{common}strategy: er\nmemory: fifo\nlr: 0.03\n")
+    assert read_values(file, table) == {"er-fifo": {"lr": 0.03}}
+    file.write_text(f"{common}strategy: er\nmemory: minred\nlr: 0.03\n")
+    with pytest.raises(ConfigError, match="no row of table 'high-simsiam'"):
+        read_values(file, table)
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,8 @@ def run(
     ] = None,
     protocol: Annotated[Protocol, typer.Option(help="Ours, or the authors'.", rich_help_panel=WHAT)] = Protocol.clean,
     tuned: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Our own lr and omega by row.", rich_help_panel=WHAT),
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Own lr and omega; or best.yaml.", rich_help_panel=WHAT),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
@@ -160,7 +160,8 @@ def run(
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results, new=True)
     doer = make_engine(engine.value, workers=workers, address=address, quiet=quiet)
-    where, values = data_set(paper, dataset), read_values(tuned, paper) if tuned else None
+    where = data_set(paper, dataset)
+    values = {row: numbers for file in tuned or [] for row, numbers in read_values(file, paper).items()} or None
     rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
     chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]

@@ -6,13 +6,15 @@ rows of that table to other values::
     er-fifo: {lr: 0.2}
     cla-e: {lr: 0.3, omega: 1.0}
 
-A result counts as tuned by us if its own configuration has these values.
+A result counts as tuned by us if its own configuration has these values. The best configuration of a sweep,
+``best.yaml``, is read as the line of the row it belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import yaml
@@ -41,19 +43,30 @@ def read_tuned(path: Path) -> dict[Tuned, TunedValues]:
 
 
 def read_values(path: Path, table: Table) -> TunedValues:
-    """Tuned values by row of a table."""
+    """Tuned values by row of a table, from a file of them or from the best configuration of a sweep."""
     try:
         given = read_yaml(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read '{path}': {error}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
+    if "strategy" in given:
+        return _of_configuration(given, path, table)
     for row, values in given.items():
         table.row(row)
         right = isinstance(values, dict) and values and all(_is_number(values, name) for name in values)
         if not right:
             raise ConfigError(f"'{path}' must give {row} numbers for lr, omega or both, not {values!r}")
     return given
+
+
+def _of_configuration(given: Mapping[str, Any], path: Path, table: Table) -> TunedValues:
+    """A whole configuration's lr and ω, for the row that has the rest of it."""
+    for row in table.rows:
+        asked = {**table.settings, **row.settings}
+        if row.settings and all(given.get(name) == value for name, value in asked.items()):
+            return {row.name: {name: given[name] for name in TUNABLE if given.get(name) is not None}}
+    raise ConfigError(f"'{path}' is the configuration of no row of table '{table.id}'")
 
 
 def declare(values: TunedValues, store: Path, which: Tuned) -> None:
