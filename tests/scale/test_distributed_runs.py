@@ -152,6 +152,15 @@ def test_one_that_hangs_is_named_even_if_it_is_the_one_that_keeps_the_group_toge
     assert "rank 0 of 2 hangs" in said
 
 
+def test_one_that_never_begins_is_waited_for_no_longer_than_that() -> None:
+    port = crew.free_port()
+    words = [sys.executable, "-c", "from ocssl.distributed import membership\nwith membership(): pass"]
+    environment = {**crew.environment(0, 2, port), "OCSSL_PEER_TIMEOUT": "8"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MINUTE, env=environment)
+    assert done.returncode == 2
+    assert "rank 1 of 2 has died or cannot be reached" in done.stderr
+
+
 def test_an_error_of_one_is_told_by_all_the_others(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "strange.txt").write_text("not a run")

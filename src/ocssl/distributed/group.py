@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ocssl.distributed.watch import Watch
+from ocssl.distributed.watch import Place, Watch
 from ocssl.errors import ConfigError, PeerError
 
 WAIT = timedelta(days=7)  # the watch ends a wait that has become pointless; one for somebody's long work may last
@@ -107,12 +107,11 @@ class Group:
         """The leader's number, for everybody: whatever hangs on a clock is decided by one."""
         if self.alone:
             return number
-        told = torch.tensor(int(number) if self.leads else 0, device=_device())
-        return int(self.add_up(told))
+        return int(self.add_up(torch.tensor(int(number) if self.leads else 0)))
 
     def any(self, flag: bool) -> bool:
         """Whether anybody says yes."""
-        return flag if self.alone else bool(self.add_up(torch.tensor(int(flag), device=_device())))
+        return flag if self.alone else bool(self.add_up(torch.tensor(int(flag))))
 
     @contextlib.contextmanager
     def leader_first(self) -> Iterator[None]:
@@ -187,11 +186,6 @@ def _padded(rows: Tensor, length: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) if missing else rows.contiguous()
 
 
-def _device() -> torch.device:
-    """Where small numbers travel from: NCCL speaks only from a GPU."""
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
-
-
 _current = Group()
 
 
@@ -227,14 +221,19 @@ def _join() -> Group:
         return _current
     try:
         rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
-        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        place = Place(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     except (KeyError, ValueError) as error:
         raise ConfigError(f"WORLD_SIZE is {size}, but {error} is not set as torchrun does") from error
-    on_gpu = torch.cuda.is_available()
-    if on_gpu:
+    kept_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = place.connect(leads=rank == 0 and not kept_by_launcher)
+    watch = Watch(rank, size, place)
+    backend = "gloo"
+    if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
-    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=WAIT)
-    _current = Group(rank, size, local_rank, Watch(rank, size, host, port))
+        backend = "cpu:gloo,cuda:nccl"
+    with watch.meeting():
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAIT)
+    _current = Group(rank, size, local_rank, watch)
     return _current
 
 

@@ -15,9 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistError, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from ocssl.errors import ConfigError, PeerError
 
@@ -27,25 +29,51 @@ BEAT = 1.0  # seconds between two lines
 GRACE = 5.0  # seconds for a broken exchange to end by itself, with its own error
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the group's store is, as torchrun tells it."""
+
+    host: str
+    port: int
+
+    def connect(self, *, leads: bool = False) -> Store:
+        """A connection of one's own: whoever waits for an answer keeps the whole connection waiting.
+
+        Args:
+            leads: keep the store in this process.
+        """
+        try:
+            store = TCPStore(
+                self.host,
+                self.port,
+                is_master=leads,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=patience()),
+            )
+        except DistError as error:
+            reason = " ".join(str(error).split())
+            raise PeerError(f"rank 0 cannot be reached at {self.host}:{self.port}: {reason}") from error
+        return PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+
+
 class Watch:
     """Keeps this process's line in the store and watches the others'.
 
     Args:
         rank, size: of this process, of the group.
-        host, port: of the store, as torchrun tells them.
+        place: of the store.
     """
 
-    def __init__(self, rank: int, size: int, host: str, port: int) -> None:
+    def __init__(self, rank: int, size: int, place: Place) -> None:
         self.rank, self.size = rank, size
-        self._patience = _patience()
+        self._patience = patience()
         self._doing, self._since = "work", time.monotonic()
         self._verdict: str | None = None
         peers = [peer for peer in range(size) if peer != rank]
         self._lines: dict[int, dict[str, Any]] = {peer: {} for peer in peers}
         self._changed = dict.fromkeys(peers, time.monotonic())
         self._answered = time.monotonic()
-        # A connection of its own: whoever waits for an answer keeps the whole connection waiting.
-        self._store = TCPStore(host, port, is_master=False)
+        self._store = place.connect()
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._exchange_lines, self._judge)]
         for thread in self._threads:
@@ -129,7 +157,8 @@ class Watch:
             return None
         if "failed" in line:
             return f"{who} failed: {line['failed']}"
-        if (silent := time.monotonic() - self._changed[peer]) > SILENCE:
+        allowed = SILENCE if line else self._patience  # processes do not all start at the same moment
+        if (silent := time.monotonic() - self._changed[peer]) > allowed:
             return f"{who} has died or cannot be reached: no sign of life for {silent:.0f} s"
         if line.get("doing") == "work" and line["for"] > self._patience:
             return f"{who} hangs: it has not met the others for {line['for']:.0f} s"
@@ -144,7 +173,8 @@ class Watch:
         return line
 
 
-def _patience() -> float:
+def patience() -> float:
+    """Seconds that a process may be away without a word."""
     told = os.environ.get("OCSSL_PEER_TIMEOUT")
     try:
         return PATIENCE if told is None else float(told)
