@@ -87,7 +87,9 @@ class Graphs:
         self._runs: Counter[Hashable] = Counter()
         self._captured: dict[Hashable, _Captured] = {}
         if compile:
-            # All heads share one forward function, and each is compiled for itself.
+            # All heads share one forward function, and each is compiled for itself; what was compiled for learners
+            # before this one counts against the limit as well.
+            torch.compiler.reset()
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             for module in _networks(machine):
                 module.compile(dynamic=False)
