@@ -49,18 +49,16 @@ class Feed:
 
     def _get(self, number: int) -> Tensor:
         """A block, with the next one on its way; those before it are let go."""
-        self._blocks = {wanted: self._blocks.get(wanted) or self._begin(wanted) for wanted in (number, number + 1)}
+        wanted = [ahead for ahead in (number, number + 1) if ahead * self._block < len(self._route)]
+        self._blocks = {block: self._blocks.get(block) or self._reader.submit(self._read, block) for block in wanted}
         images = self._blocks[number].result()
         if images.is_cuda:
             images.record_stream(torch.cuda.current_stream(images.device))
         return images
 
-    def _begin(self, number: int) -> Future[Tensor]:
-        return self._reader.submit(self._read, number)
-
     def _read(self, number: int) -> Tensor:
-        start, stop = number * self._block, min((number + 1) * self._block, len(self._route))
-        indices = self._route.indices(start, stop) if start < stop else torch.empty(0, dtype=torch.int64)
+        start = number * self._block
+        indices = self._route.indices(start, min(start + self._block, len(self._route)))
         if self._pool.device.type != "cuda":
             return self._pool[indices]
         stream = torch.cuda.Stream(self._pool.device)
