@@ -97,9 +97,15 @@ def finished(folder: Path) -> int:
     return len(list(folder.glob("trials/*/*/result.json")))
 
 
+def unfinished(folder: Path) -> set[Path]:
+    """The runs that have a checkpoint and are not over."""
+    begun = {place.parents[1] for place in folder.glob("trials/*/*/checkpoints/0*")}
+    return {run for run in begun if not (run / "result.json").exists()}
+
+
 def midway(folder: Path) -> bool:
     """Whether a run has a checkpoint and is not over."""
-    return any(not (place.parents[1] / "result.json").exists() for place in folder.glob("trials/*/*/checkpoints/0*"))
+    return bool(unfinished(folder))
 
 
 def kill_worker(root: int, title: str) -> None:
