@@ -423,3 +423,8 @@ def test_a_memory_smaller_than_the_stream_minibatch_is_refused(kind):
 def test_minred_needs_features():
     with pytest.raises(ConfigError, match="memory 'minred' needs a column 'features'"):
         MinRed(4, (3, 1, 1), porch=2)
+
+
+def test_a_column_cannot_take_the_name_of_what_a_memory_keeps_anyway() -> None:
+    with pytest.raises(ConfigError, match="column 'born' of its own"):
+        Fifo(4, (3, 2, 2), porch=2, columns={"born": Column((1,))})

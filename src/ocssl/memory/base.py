@@ -77,6 +77,8 @@ class Memory:
         if porch > capacity:
             raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({porch})")
         columns = dict(columns or {})
+        if taken := columns.keys() & {"images", "featured", "born"}:
+            raise ConfigError(f"a memory has a column '{min(taken)}' of its own; call yours something else")
         if self.needs_features and "features" not in columns:
             raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
         rows = capacity + porch
