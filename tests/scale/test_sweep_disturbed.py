@@ -96,6 +96,7 @@ def test_a_killed_worker_and_then_a_killed_driver_change_nothing(
     process.send_signal(signal.SIGKILL)
     _, err = process.communicate()
     assert f"its worker died: {words}; trying again" in err
+    assert finished(folder) < 6
     leave_nothing(below)
     left = unfinished(folder)
     sweep("--resume", folder, *engine)

@@ -216,14 +216,15 @@ def membership() -> Iterator[Group]:
 
 def _join() -> Group:
     global _current
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1 or not _current.alone:
+    told = os.environ.get("WORLD_SIZE", "1")
+    if told == "1" or not _current.alone:
         return _current
     try:
+        size = int(told)
         rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
         place = Place(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"WORLD_SIZE is {size}, but {error} is not set as torchrun does") from error
+        raise ConfigError(f"WORLD_SIZE is {told}, but {error}: start with torchrun, or unset it") from error
     kept_by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = place.connect(leads=rank == 0 and not kept_by_launcher)
     watch = Watch(rank, size, place)
