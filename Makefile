@@ -47,7 +47,7 @@ test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and
 	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
-	@$(PYTHON) -m pytest -m gpu
+	@$(PYTHON) -m pytest -m gpu --numprocesses=0 tests/gpu
 
 lint: $(VENV)/.installed-dev   ## ruff: style and formatting
 	@$(BIN)/ruff check .

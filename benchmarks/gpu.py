@@ -2,8 +2,11 @@
 
 The bare step is the ceiling: views that lie ready on the device, forward, loss, backward, fused SGD, captured as a
 CUDA graph (and compiled, where ours is). It has no stream, no memory, no augmentation, no teacher update. Where the
-strategy's loss needs more network passes than plain training (a teacher's forward pass, an aligner, a second head), so
-does the bare step.
+strategy's loss needs more than plain training (a teacher's forward pass, an aligner, a second head, Osiris' four
+contrasts), so does the bare step.
+
+A minibatch is measured at several numbers of passes, so that what a run costs can be drawn against its CBP
+(``benchmarks/times.py``).
 
     python benchmarks/gpu.py --output gpu.json            # all strategies, graph and compiled
     python benchmarks/gpu.py --strategies er cla-e --batches 138 --executions graph
@@ -23,17 +26,23 @@ import torch
 from torch import Tensor
 
 import ocssl
-from ocssl.losses import negative_cosine
+from ocssl.losses import cross_contrast, negative_cosine, nt_xent
 from ocssl.nn import Encoder, ResNet18, channels_last, frozen_copy, predictor, projector
 
-STREAM_BATCH = 10
-PASSES = 3
-TEACHERS = {"cla-b": "stream", "cla-e": "replay", "cassle-r": "replay", "scale": "all"}
-ALIGNERS = {"cla-b": "stream", "cla-e": "replay", "cla-r": "replay", "cassle-r": "replay"}
+PASSES = (1, 3, 6)
+ALIGNED = {"cla-b": "stream", "cassle": "stream", "pfr": "stream", "cla-e": "replay", "cassle-r": "replay"}
+TEACHERS = {**ALIGNED, "scale": "all"}  # which rows a frozen or trailing copy sees too
+ALIGNERS = {**ALIGNED, "cla-r": "replay"}  # and which pass a head that predicts older features
 GRID = [
-    ("er", 138), ("cla-r", 138), ("cla-e", 138), ("cassle-r", 138), ("osiris-r", 138), ("minred", 138), ("scale", 138),
-    ("er", 30), ("cla-r", 30), ("cla-e", 30), ("cla-b", 10), ("lump", 10),
-]  # fmt: skip
+    *((strategy, batch) for batch in (138, 30) for strategy in ocssl.strategies.names()),
+    *((strategy, 10) for strategy in ("er", "cla-r", "cla-e", "cla-b", "lump", "finetune")),
+]
+
+
+def stream_rows(strategy: str, batch: int) -> int:
+    """How many rows of a batch come from the stream: the paper's ten, a third of a batch that small, or all."""
+    whole = ocssl.strategies.get(strategy).composition in ("stream", "mixed")
+    return batch if whole else min(10, batch // 3)
 
 
 def median_ms(run: Callable[[], object], repeats: int) -> float:
@@ -60,7 +69,8 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
     trained = [*encoder.parameters(), *head.parameters(), *aligner.parameters(), *second.parameters()]
     optimizer = torch.optim.SGD(trained, lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
     views = torch.randn(2, batch, 3, 32, 32, device="cuda")
-    rows = {"stream": slice(0, STREAM_BATCH), "replay": slice(STREAM_BATCH, batch), "all": slice(0, batch)}
+    first = stream_rows(strategy, batch)
+    rows = {"stream": slice(0, first), "replay": slice(first, batch), "all": slice(0, batch)}
     stored = torch.randn(1, batch, 2048, device="cuda")
     if compile:
         for network in (
@@ -74,10 +84,18 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
         ):
             network.compile(dynamic=False)
 
+    def osiris(stream: Tensor, both: Tensor) -> Tensor:
+        fresh, replay = both[:, rows["stream"]], both[:, rows["replay"]]
+        across = cross_contrast(fresh, replay) + cross_contrast(replay, fresh)
+        return nt_xent(stream[0], stream[1]) + across + nt_xent(replay[0], replay[1])
+
     def step() -> Tensor:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             features = encoder(views, joint=True)
-            loss = negative_cosine(features.through(head), features.projected.flip(0))
+            if strategy == "osiris-r":
+                loss = osiris(features.projected[:, rows["stream"]], features.through(second, features.backbone))
+            else:
+                loss = negative_cosine(features.through(head), features.projected.flip(0))
             target = stored
             if strategy in TEACHERS:
                 with torch.no_grad():
@@ -86,9 +104,6 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
                 chosen = rows[ALIGNERS[strategy]]
                 target = target if strategy in TEACHERS else target[:, chosen]
                 loss = loss + negative_cosine(features.through(aligner, features.projected[:, chosen]), target)
-            if strategy == "osiris-r":
-                again = features.through(second, features.backbone)
-                loss = loss + negative_cosine(again, again.flip(0))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -106,31 +121,37 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
 
 
 def our_learner(strategy: str, batch: int, execution: str) -> tuple[ocssl.Learner, float]:
-    """A learner past its warm-up phase, and the seconds from nothing to the first captured replay step."""
+    """A learner whose memory is full, and the seconds from nothing to the first captured replay step."""
     started = time.perf_counter()
-    replays = ocssl.strategies.get(strategy).default_memory is not None
+    newcomers = stream_rows(strategy, batch)
     learner = ocssl.Learner(
-        strategy=strategy, stream_batch=STREAM_BATCH, batch=batch, passes=PASSES, lr=0.03, execution=execution,
+        strategy=strategy, stream_batch=newcomers, batch=batch, passes=3, lr=0.03, execution=execution,
         memory_size=2000, device="cuda",
     )  # fmt: skip
     images = torch.randint(0, 256, (2200, 3, 32, 32), dtype=torch.uint8, device="cuda")
-    learner.partial_fit(images[: (batch + 4 * STREAM_BATCH) if replays else 5 * STREAM_BATCH])
+    learner.partial_fit(images[: batch + 5 * newcomers])
     torch.cuda.synchronize()
     cold = time.perf_counter() - started
-    learner.partial_fit(images)  # a full memory: the costliest state
+    learner.boundary()  # from here on CaSSLe has a teacher
+    learner.passes = 1
+    learner.partial_fit(images)
     torch.cuda.synchronize()
     return learner, cold
 
 
-def measure_ours(strategy: str, batch: int, execution: str, repeats: int) -> dict[str, float]:
-    """Milliseconds a step in the steady state, seconds to get there, and the memory it took."""
+def measure_ours(strategy: str, batch: int, execution: str, repeats: int) -> dict[str, Any]:
+    """Milliseconds a step and a minibatch in the steady state, seconds to get there, and the memory it took."""
     torch.cuda.reset_peak_memory_stats()
     learner, cold = our_learner(strategy, batch, execution)
-    minibatches = 20
-    images = torch.randint(0, 256, (minibatches * STREAM_BATCH, 3, 32, 32), dtype=torch.uint8, device="cuda")
-    milliseconds = median_ms(lambda: learner.partial_fit(images), repeats) / (minibatches * PASSES)
+    minibatches = 10
+    shape = (minibatches * learner.stream_batch, 3, 32, 32)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, device="cuda")
+    spent = {}
+    for learner.passes in PASSES:
+        spent[learner.passes] = median_ms(lambda: learner.partial_fit(images), repeats) / minibatches
     return {
-        "step_ms": round(milliseconds, 3),
+        "step_ms": round(spent[3] / 3, 3),
+        "minibatch_ms": {str(passes): round(milliseconds, 3) for passes, milliseconds in spent.items()},
         "cold_seconds": round(cold, 1),
         "preparing_seconds": round(learner.executor.preparing, 1),
         "memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2),
@@ -144,7 +165,7 @@ def measure(strategy: str, batch: int, execution: str, repeats: int) -> dict[str
     torch.compiler.reset()
     torch.cuda.empty_cache()
     ratio = round(ours["step_ms"] / bare, 3)
-    row = {"strategy": strategy, "batch": batch, "execution": execution}
+    row = {"strategy": strategy, "batch": batch, "stream_batch": stream_rows(strategy, batch), "execution": execution}
     return {**row, "bare_ms": round(bare, 3), "ratio": ratio, **ours}
 
 
@@ -170,7 +191,7 @@ def main() -> None:
     if arguments.output:
         about = {
             "device": torch.cuda.get_device_name(), "torch": torch.__version__, "ocssl": ocssl.__version__,
-            "python": platform.python_version(), "stream_batch": STREAM_BATCH, "passes": PASSES,
+            "python": platform.python_version(),
         }  # fmt: skip
         arguments.output.write_text(json.dumps({**about, "rows": rows}, indent=1))
 

@@ -1,7 +1,8 @@
 """Where the time of one training step goes: milliseconds of the device, stage by stage.
 
-Kernels are counted where they were launched, so the numbers are the device's own work, without the gaps that eager
-execution leaves between them; the last column is what a step takes by the clock.
+Every kernel counts for the stage that launched it, so the numbers are the device's own work, without the gaps that
+Python leaves between kernels; the last column is what a step takes by the clock. A captured step runs the very kernels
+of the uncaptured one, without gaps.
 
     python benchmarks/stages.py --strategy cla-e --output stages.json
     python benchmarks/stages.py --device cpu --backbone convnet-w8 --batch 24    # a rehearsal
@@ -11,25 +12,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import ocssl
+import ocssl.execution
 
 STAGES = ("compose", "views", "mix", "forward", "losses", "optimiser", "after the step", "memory")
 REST = "backward"  # runs in threads of its own and is what is left
+UNPLACED = "unplaced"  # kernels that the profiler does not know the origin of
+CLOCK = "by the clock"
+MARK = "stage: "
+CASES = [("eager", "fp32"), ("eager", "bf16"), ("compiled", "bf16")]  # as it was, as it became
 
 
 def labelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with its name in the profile."""
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with record_function(f"stage: {name}"):
+        with record_function(f"{MARK}{name}"):
             return function(*args, **kwargs)
 
     return wrapped
@@ -50,26 +59,36 @@ def label(learner: ocssl.Learner) -> None:
         machine.memory.insert = labelled("memory", machine.memory.insert)  # type: ignore[method-assign]
 
 
-def stages(arguments: argparse.Namespace, precision: str) -> dict[str, float]:
-    """Device milliseconds of each stage of a step, eagerly run, and the step's milliseconds by the clock."""
-    learner = make(arguments, precision, "eager")
+def stages(arguments: argparse.Namespace, execution: str, precision: str) -> dict[str, float]:
+    """Device milliseconds of each stage of a step that is not captured, and the step's milliseconds by the clock."""
+    learner = make(arguments, precision, execution)
     images = torch.randint(0, 256, (20 * 10, 3, 32, 32), dtype=torch.uint8, device=learner.machine.device)
     learner.partial_fit(images)
     label(learner)
+    learner.partial_fit(images[:10])
     on_gpu = learner.machine.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities) as found:
         learner.partial_fit(images[:50])
         synchronise(on_gpu)
     steps = 5 * learner.passes
-    spent = {event.key: (event.device_time_total if on_gpu else event.cpu_time_total) for event in found.key_averages()}
-    whole = sum(
-        event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        for event in found.key_averages()
-        if not event.key.startswith("stage: ")
-    )
-    parts = {name: spent.get(f"stage: {name}", 0.0) / steps / 1000 for name in STAGES}
-    return parts | {REST: whole / steps / 1000 - sum(parts.values()), "by the clock": clock(learner, images, on_gpu)}
+    parts = dict.fromkeys((*STAGES, REST), 0.0)
+    for event in found.events():
+        if not event.name.startswith(MARK) and event.device_type == DeviceType.CPU:
+            spent = sum(kernel.duration for kernel in event.kernels) if on_gpu else event.self_cpu_time_total
+            parts[stage_of(event)] += spent / steps / 1000
+    if on_gpu:
+        kernels = (event for event in found.events() if event.device_type == DeviceType.CUDA)
+        whole = sum(event.device_time for event in kernels if not event.is_user_annotation)
+        parts[UNPLACED] = whole / steps / 1000 - sum(parts.values())
+    return parts | {CLOCK: clock(learner, images, on_gpu)}
+
+
+def stage_of(event: Any) -> str:
+    """The innermost stage that an operation was called in."""
+    while event is not None and not event.name.startswith(MARK):
+        event = event.cpu_parent
+    return REST if event is None else event.name.removeprefix(MARK)
 
 
 def make(arguments: argparse.Namespace, precision: str, execution: str) -> ocssl.Learner:
@@ -105,17 +124,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     on_gpu = arguments.device != "cpu"
-    rows = {
-        f"eager {precision}": stages(arguments, precision) for precision in (("fp32", "bf16") if on_gpu else ("fp32",))
-    }
+    names = [*STAGES, REST, UNPLACED, CLOCK]
+    print(f"{'':18}" + "".join(f"{name:>16}" for name in names))
+    rows: dict[str, dict[str, float]] = {}
+
+    def show(title: str, row: dict[str, float]) -> None:
+        rows[title] = row
+        print(
+            f"{title:18}" + "".join(f"{row[name]:16.3f}" if name in row else f"{'':16}" for name in names), flush=True
+        )
+
+    for execution, precision in CASES if on_gpu else [("eager", "fp32")]:
+        with patch.object(ocssl.execution, "WARM_UPS", sys.maxsize):  # nothing is ever captured
+            show(f"{execution} {precision}", stages(arguments, execution, precision))
     for execution in ("graph", "compiled") if on_gpu else ():
         learner = make(arguments, "bf16", execution)
         images = torch.randint(0, 256, (20 * 10, 3, 32, 32), dtype=torch.uint8, device="cuda")
-        rows[f"{execution} bf16"] = {"by the clock": clock(learner.partial_fit(images), images, on_gpu)}
-    names = [*STAGES, REST, "by the clock"]
-    print(f"{'':16}" + "".join(f"{name:>16}" for name in names))
-    for title, row in rows.items():
-        print(f"{title:16}" + "".join(f"{row[name]:16.3f}" if name in row else f"{'':16}" for name in names))
+        show(f"{execution} captured", {CLOCK: clock(learner.partial_fit(images), images, on_gpu)})
     if arguments.output:
         about = {"strategy": arguments.strategy, "batch": arguments.batch, "torch": torch.__version__}
         arguments.output.write_text(json.dumps({**about, "milliseconds": rows}, indent=1))

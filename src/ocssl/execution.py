@@ -106,8 +106,8 @@ class Graphs:
 
     def depart(self, stream: Tensor, outcome: Outcome) -> None:
         """After the passes."""
-        if self.machine.memory is None:
-            depart(self.machine, stream, outcome)
+        if self.machine.memory is None or self.machine.strategy.enters == "before":
+            depart(self.machine, stream, outcome)  # no work of the memory's to capture
             return
         # The captured part reads the last step's results where that step's graph leaves them.
         captured = any(step.result is outcome for step in self._captured.values())
@@ -144,7 +144,9 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.machine.generator)
         static = stream.clone()
-        with torch.cuda.graph(graph, stream=self._side), _kernels(self.machine):
+        # Other threads, like one that reads images ahead, may go on using the device meanwhile.
+        recording = torch.cuda.graph(graph, stream=self._side, capture_error_mode="thread_local")
+        with recording, _kernels(self.machine):
             result = function(static)
         graph.replay()  # capturing only records: this is the run itself
         self._captured[key] = _Captured(graph, static, result)

@@ -47,7 +47,21 @@ def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str) 
     eager, graph = histories["eager"], histories["graph"]
     assert torch.equal(eager[1], graph[1]), "the generators have drawn differently"
     assert eager[2] == graph[2]
-    torch.testing.assert_close(graph[0], eager[0], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(graph[0], eager[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_compiled_run_has_the_draws_of_an_eager_one_and_its_losses_but_for_rounding() -> None:
+    histories = {}
+    for execution in ("eager", "compiled"):
+        subject = learner("cla-e", execution)
+        history: list[float] = []
+        subject.partial_fit(images(120), callback=lambda s, h=history: h.append(s.losses["total"]))
+        histories[execution] = torch.tensor(history), subject.machine.generator.get_state(), subject.budget.spent
+    eager, compiled = histories["eager"], histories["compiled"]
+    assert torch.equal(compiled[1], eager[1]), "the generators have drawn differently"
+    assert compiled[2] == eager[2]
+    # Fused kernels round otherwise, and training magnifies that: about a hundredth after sixty steps.
+    torch.testing.assert_close(compiled[0], eager[0], rtol=1e-3, atol=1e-3)
 
 
 def test_a_resumed_captured_run_draws_on_where_it_stopped(tmp_path) -> None:

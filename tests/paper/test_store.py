@@ -167,6 +167,16 @@ def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert cla_e(read_store(tmp_path)).seconds.mean == content()["train_seconds"]
 
 
+def test_times_of_runs_that_shared_a_device_are_not_averaged_with_those_of_runs_that_did_not(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        found = content(seed=seed)
+        put(tmp_path, f"{seed}", found | {"hardware": found["hardware"] | {"runs_at_once": 1 + seed}})
+    cell = cla_e(read_store(tmp_path))
+    assert cell.seconds.mean is None
+    assert cell.devices == {"NVIDIA H200", "NVIDIA H200, 2 runs at once"}
+    assert set(cell.final.by_seed) == {0, 1}
+
+
 def test_results_of_a_set_that_nobody_here_knows_disturb_nothing(tmp_path: Path) -> None:
     put(tmp_path, "foreign", content(dataset="plankton") | {"dataset": "plankton"})
     put(tmp_path, "ours", content(final=50.0))

@@ -42,6 +42,20 @@ def test_a_job_is_begun_only_when_the_one_before_is_done(tmp_path: Path) -> None
     assert events == ["asked for one", "finished one", "asked for two", "finished two"]
 
 
+def test_a_run_that_shares_its_device_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [job(name, tmp_path) for name in ("one", "two")]
+    shared = [done.result for done in make_engine("local", workers=2).run(jobs)]
+    (alone,) = make_engine("local", quiet=True).run([job("alone", tmp_path)])
+    monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "5")  # somebody else's work is on it as well
+    (crowded,) = make_engine("local", quiet=True).run([job("crowded", tmp_path)])
+    found = [result.hardware["runs_at_once"] for result in (*shared, alone.result, crowded.result) if result]
+    assert found == [2, 2, 1, 5]
+    monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "many")
+    (refused,) = make_engine("local", quiet=True).run([job("refused", tmp_path)])
+    assert refused.error == "OCSSL_RUNS_AT_ONCE must be a whole number from 1, not 'many'"
+    assert not (tmp_path / "refused").exists()
+
+
 def test_what_fails_says_why_and_leaves_the_others_alone(tmp_path: Path) -> None:
     jobs = [job("wrong", tmp_path, strategy="err"), job("wild", tmp_path, lr=1e30), job("good", tmp_path)]
     wrong, wild, good = make_engine("local", quiet=True).run(jobs)

@@ -17,6 +17,7 @@ import torch
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
 from ocssl.engines.tasks import Task, Tasks
+from ocssl.experiments.environment import RUNS_AT_ONCE, runs_at_once
 from ocssl.experiments.progress import reporter_for
 from ocssl.experiments.signals import Interrupted, StopRequest
 
@@ -95,7 +96,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         threads = max(1, torch.get_num_threads() // seats)
-        self.process = context.Process(target=_serve, args=(theirs, _gpu_of(seat), threads))
+        self.process = context.Process(target=_serve, args=(theirs, _gpu_of(seat), _sharing(seats), threads))
         self.process.start()
         theirs.close()
 
@@ -125,10 +126,11 @@ def _dismiss(workers: list[_Worker]) -> None:
         worker.process.join()
 
 
-def _serve(connection: Connection, gpu: str | None, threads: int) -> None:
+def _serve(connection: Connection, gpu: str | None, at_once: int, threads: int) -> None:
     """The life of a worker: a job at a time, until its driver hangs up or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which hangs up
     torch.set_num_threads(threads)
+    os.environ[RUNS_AT_ONCE] = str(at_once)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     jobs: SimpleQueue[Job] = SimpleQueue()
@@ -146,6 +148,11 @@ def _listen(connection: Connection, jobs: SimpleQueue[Job]) -> None:
             jobs.put(connection.recv())
     except (EOFError, ConnectionError):
         os.kill(os.getpid(), signal.SIGTERM)  # a run in progress saves and stops; without one, this is the end
+
+
+def _sharing(seats: int) -> int:
+    """How many runs share a device: of so many workers, or more where somebody said so."""
+    return max(runs_at_once(), -(-seats // max(1, torch.cuda.device_count())))
 
 
 def _gpu_of(seat: int) -> str | None:

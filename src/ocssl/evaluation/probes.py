@@ -12,7 +12,8 @@ are restored under it.
 
 The probes of many encoders see the same samples in the same order, so they are trained side by side as one batched
 problem (:func:`linear_probes`). A dozen kernels then make one step of all of them, and a GPU trains twenty probes in
-little more time than one. :func:`linear_probe` is that with a single encoder.
+little more time than one; it replays a captured epoch, since launching such small kernels one by one takes longer than
+they do. :func:`linear_probe` is that with a single encoder.
 """
 
 from __future__ import annotations
@@ -116,13 +117,17 @@ class _StackedSoftmaxRegression:
     ``parameters`` is (K, D + 1, C); its last row is the bias, so that one update serves both.
     """
 
-    def __init__(self, probes: int, dim: int, classes: int, device: torch.device) -> None:
+    def __init__(self, probes: int, dim: int, classes: int, steps: int, device: torch.device) -> None:
         shape = (probes, dim + 1, classes)
         self.parameters = torch.zeros(shape, device=device)
         self._gradient = torch.zeros(shape, device=device)
         self._mean = torch.zeros(shape, device=device)
         self._square = torch.zeros(shape, device=device)
-        self._steps = 0
+        # What Adam's moments lack at each step, since they start at zero.
+        done = range(1, steps + 1)
+        self._mean_lack = torch.tensor([1 - _BETA1**step for step in done], device=device)
+        self._root_lack = torch.tensor([math.sqrt(1 - _BETA2**step) for step in done], device=device)
+        self._step = torch.zeros(1, dtype=torch.long, device=device)
 
     @property
     def weight(self) -> Tensor:
@@ -140,11 +145,12 @@ class _StackedSoftmaxRegression:
         torch.bmm(rows.transpose(1, 2), error, out=self._gradient[:, :-1])
         torch.sum(error, dim=1, keepdim=True, out=self._gradient[:, -1:])
 
-        self._steps += 1
         self._mean.lerp_(self._gradient, 1 - _BETA1)
         self._square.mul_(_BETA2).addcmul_(self._gradient, self._gradient, value=1 - _BETA2)
-        root = self._square.sqrt().div_(math.sqrt(1 - _BETA2**self._steps)).add_(_EPSILON)
-        self.parameters.sub_(torch.div(self._mean, root, out=root).mul_(lr / (1 - _BETA1**self._steps)))
+        root = self._square.sqrt().div_(self._root_lack.index_select(0, self._step)).add_(_EPSILON)
+        rate = lr / self._mean_lack.index_select(0, self._step)
+        self.parameters.sub_(torch.div(self._mean, root, out=root).mul_(rate))
+        self._step += 1
 
 
 class _Patience:
@@ -164,16 +170,36 @@ class _Patience:
         """Judge an epoch by its (K,) right validation answers; ``parameters`` go back to the best where due."""
         self.epochs += ~self.finished
         better = (correct > self.best_correct) & ~self.finished
-        self.best_correct = torch.where(better, correct, self.best_correct)
-        self.best = torch.where(better[:, None, None], parameters, self.best)
+        self.best_correct.copy_(torch.where(better, correct, self.best_correct))
+        self.best.copy_(torch.where(better[:, None, None], parameters, self.best))
 
-        self._waited = torch.where(better, 0, self._waited + 1)
-        out_of_patience = self._waited >= self._schedule.patience
-        self._waited = torch.where(out_of_patience, 0, self._waited)
-        self.lr = torch.where(out_of_patience[:, None, None], self.lr / self._schedule.factor, self.lr)
+        waited = torch.where(better, 0, self._waited + 1)
+        out_of_patience = waited >= self._schedule.patience
+        self._waited.copy_(torch.where(out_of_patience, 0, waited))
+        self.lr.copy_(torch.where(out_of_patience[:, None, None], self.lr / self._schedule.factor, self.lr))
         self.finished |= self.lr.flatten() < self._schedule.min_lr
-        self.lr = self.lr * ~self.finished[:, None, None]  # a finished probe waits for the others without moving
+        self.lr *= ~self.finished[:, None, None]  # a finished probe waits for the others without moving
         parameters.copy_(torch.where(out_of_patience[:, None, None], self.best, parameters))
+
+
+class _Replayed:
+    """Work without arguments, always the same on the same addresses of a GPU: done once, then captured and replayed."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._done = False
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if not self._done:
+            self._work()
+            self._done = True
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self._work()
+        self._graph.replay()
 
 
 def linear_probes(
@@ -220,16 +246,23 @@ def linear_probes(
     classes = classes or count_classes(train.labels, val.labels, test.labels)
 
     probes, samples, dim = train.rows.shape
-    model = _StackedSoftmaxRegression(probes, dim, classes, train.rows.device)
+    steps = schedule.max_epochs * math.ceil(samples / schedule.batch)
+    model = _StackedSoftmaxRegression(probes, dim, classes, steps, train.rows.device)
     patience = _Patience(schedule, model.parameters)
     one_hot = torch.nn.functional.one_hot(train.labels, classes).float()
-    order = torch.Generator().manual_seed(seed)
-    for epoch in range(schedule.max_epochs):
-        # Drawn on the host, so that every device trains on the same order.
-        for index in torch.randperm(samples, generator=order).to(train.rows.device).split(schedule.batch):
+    order = torch.empty(samples, dtype=torch.long, device=train.rows.device)
+
+    def train_epoch() -> None:
+        for index in order.split(schedule.batch):
             model.step(train.rows.index_select(1, index).float(), one_hot[index], patience.lr)
         correct = (val.predictions(model.weight, model.bias) == val.labels).sum(1)
         patience.after_epoch(model.parameters, correct)
+
+    go = _Replayed(train_epoch) if train.rows.is_cuda else train_epoch
+    drawn = torch.Generator().manual_seed(seed)
+    for epoch in range(schedule.max_epochs):
+        order.copy_(torch.randperm(samples, generator=drawn))  # on the host: every device trains on the same order
+        go()
         if progress is not None:
             progress(epoch + 1, schedule.max_epochs)
         if bool(patience.finished.all()):

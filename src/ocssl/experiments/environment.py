@@ -14,7 +14,10 @@ import torch
 
 import ocssl
 from ocssl.distributed import current
+from ocssl.errors import ConfigError
 
+RUNS_AT_ONCE = "OCSSL_RUNS_AT_ONCE"
+"""Environment variable: how many runs share the device that this one trains on; a pool of workers sets it."""
 PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
 
 
@@ -33,7 +36,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The machine and the device that trained."""
+    """The machine and the device that trained; ``gpu_memory_used`` is the most since the run began."""
     found: dict[str, Any] = {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
@@ -41,11 +44,24 @@ def hardware(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": str(device),
         "processes": current().size,
+        "runs_at_once": runs_at_once(),
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {"gpu": properties.name, "gpu_memory": properties.total_memory}
+        found |= {
+            "gpu": properties.name,
+            "gpu_memory": properties.total_memory,
+            "gpu_memory_used": torch.cuda.max_memory_allocated(device),
+        }
     return found
+
+
+def runs_at_once() -> int:
+    """How many runs share the device, as far as anybody said."""
+    told = os.environ.get(RUNS_AT_ONCE, "1")
+    if not told.isdecimal() or int(told) < 1:
+        raise ConfigError(f"{RUNS_AT_ONCE} must be a whole number from 1, not '{told}'")
+    return int(told)
 
 
 def code() -> str:

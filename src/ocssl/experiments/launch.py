@@ -11,6 +11,7 @@ from ocssl.data.cache import cache_root
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.config import RunConfig, merged, parse
+from ocssl.experiments.environment import runs_at_once
 from ocssl.experiments.folder import RunFolder, now, open_folder
 from ocssl.experiments.initial import take_over
 from ocssl.experiments.material import Material, load_material
@@ -28,7 +29,7 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
 
     Nothing is written before everything that the configuration names was found and fits together.
     """
-    _keep_compiled()
+    _check_surroundings()
     folder = open_folder(output)
     folder.check_free()
     trackers = _trackers(config)
@@ -50,7 +51,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     Args:
         changes: settings to have from now on; only those that decide no number may differ.
     """
-    _keep_compiled()
+    _check_surroundings()
     folder = open_folder(path)
     config = _changed(folder, changes or {})
     trackers = _trackers(config)
@@ -63,8 +64,9 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
 
 
-def _keep_compiled() -> None:
-    """Let compiled kernels outlive the run: the next one finds them beside the decoded images."""
+def _check_surroundings() -> None:
+    """What the environment says is read before anything is trained; it says where compiled kernels outlive the run."""
+    runs_at_once()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
 
 

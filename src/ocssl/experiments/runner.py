@@ -85,6 +85,8 @@ class Run:
 
     def complete(self) -> Result:
         """Train, measure and write the result; an :class:`Interrupted` run is saved first."""
+        if self.learner.machine.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.learner.machine.device)
         with self._stop, self.reporter:
             self.trackers.warn = self._warn
             self.trackers.begin(self.config, self.folder)

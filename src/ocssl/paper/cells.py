@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ocssl.data.catalog import names
 from ocssl.data.loading import is_address
@@ -95,8 +95,8 @@ class Cell:
 
     @property
     def devices(self) -> set[str]:
-        """What the runs were made on."""
-        return {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in self.runs.values()}
+        """What the runs were made on, and how many at once."""
+        return {_device(run.result.hardware) for run in self.runs.values()}
 
     @property
     def seconds(self) -> Score:
@@ -223,3 +223,13 @@ def _look_up(
 
 def _spread(mean: str, std: str) -> Spread | None:
     return Spread(float(mean), float(std) if std else None) if mean else None
+
+
+def _device(hardware: Mapping[str, Any]) -> str:
+    """A run that shared its device took the time of sharing it, so that is a device of its own.
+
+    >>> _device({"gpu": "NVIDIA H200", "runs_at_once": 3})
+    'NVIDIA H200, 3 runs at once'
+    """
+    name, at_once = str(hardware.get("gpu", hardware.get("cpu"))), hardware.get("runs_at_once", 1)
+    return name if at_once == 1 else f"{name}, {at_once} runs at once"

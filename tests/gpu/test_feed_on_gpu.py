@@ -1,0 +1,53 @@
+"""Images read ahead by a thread that uses the device while the learner captures its steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ocssl
+from ocssl.data.cache import MappedSource
+from ocssl.data.source import About
+from ocssl.distributed import Group
+from ocssl.experiments import feed
+from ocssl.experiments.material import Pool
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+COUNT, SIZE = 600, 32
+
+
+class Backwards:
+    """A route through the images from the last to the first."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def indices(self, start: int, stop: int) -> torch.Tensor:
+        return torch.arange(COUNT - 1 - start, COUNT - 1 - stop, -1)
+
+
+def test_a_learner_fed_from_disk_learns_what_it_learns_from_resident_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, SIZE, SIZE), dtype=np.uint8)
+    pixels.tofile(tmp_path / "images.u8")
+    source = MappedSource(tmp_path / "images.u8", SIZE, About("random"), torch.zeros(COUNT, dtype=torch.int64))
+    device = torch.device("cuda")
+    monkeypatch.setattr(feed, "BLOCK_BYTES", 10 * 3 * SIZE * SIZE)  # so that a block is on its way at every moment
+    encoders = {}
+    for resident in (True, False):
+        pool = Pool(source, device, resident=resident)
+        images = feed.Feed(pool, Backwards(), Group())  # type: ignore[arg-type]
+        learner = ocssl.Learner(
+            strategy="er", backbone="resnet18-w16", batch=30, passes=2, lr=0.01, memory_size=64, hidden_dim=64,
+            output_dim=128, device="cuda", execution="graph", precision="fp32",
+        )  # fmt: skip
+        for start in range(0, COUNT, 20):
+            learner.partial_fit(images.take(start, start + 20))
+        images.close()
+        encoders[resident] = learner.encode(torch.from_numpy(pixels[:50]))
+    torch.testing.assert_close(encoders[False], encoders[True], rtol=1e-4, atol=1e-4)
