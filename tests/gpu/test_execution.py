@@ -33,12 +33,18 @@ def learner(strategy: str, execution: str, precision: str = "fp32", **settings: 
     )
 
 
-@pytest.mark.parametrize("strategy", ocssl.strategies.names())
-def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str) -> None:
+CASES = [
+    *((strategy, "clean") for strategy in ocssl.strategies.names()),
+    *((strategy, "authors") for strategy in ("er", "scale", "osiris-r", "cla-r", "cla-e")),
+]
+
+
+@pytest.mark.parametrize(("strategy", "variant"), CASES)
+def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str, variant: str) -> None:
     stream = images(1000)
     histories = {}
     for execution in ("eager", "graph"):
-        subject = learner(strategy, execution)
+        subject = learner(strategy, execution, variant=variant)
         history: list[float] = []
         subject.partial_fit(stream[:500], callback=lambda s, h=history: h.append(s.losses["total"]))
         subject.boundary()
