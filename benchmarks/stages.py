@@ -31,6 +31,7 @@ REST = "backward"  # runs in threads of its own and is what is left
 UNPLACED = "unplaced"  # kernels that the profiler does not know the origin of
 CLOCK = "by the clock"
 MARK = "stage: "
+PROFILED = 2  # minibatches
 CASES = [("eager", "fp32"), ("eager", "bf16"), ("compiled", "bf16")]  # as it was, as it became
 
 
@@ -69,9 +70,9 @@ def stages(arguments: argparse.Namespace, execution: str, precision: str) -> dic
     on_gpu = learner.machine.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities) as found:
-        learner.partial_fit(images[:50])
+        learner.partial_fit(images[: 10 * PROFILED])
         synchronise(on_gpu)
-    steps = 5 * learner.passes
+    steps = PROFILED * learner.passes
     parts = dict.fromkeys((*STAGES, REST), 0.0)
     for event in found.events():
         if not event.name.startswith(MARK) and event.device_type == DeviceType.CPU:
