@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """The machine and the device that trained; ``gpu_memory_used`` is the most since the run began."""
+    """The machine and the device that trained; memory used and reserved is the most since the run began."""
     found: dict[str, Any] = {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
@@ -52,6 +52,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
             "gpu": properties.name,
             "gpu_memory": properties.total_memory,
             "gpu_memory_used": torch.cuda.max_memory_allocated(device),
+            "gpu_memory_reserved": torch.cuda.max_memory_reserved(device),
         }
     return found
 

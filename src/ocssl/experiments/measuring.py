@@ -17,8 +17,10 @@ from ocssl.evaluation import Accuracy, ProbeSchedule, knn_probe, linear_probes
 from ocssl.experiments.material import Material, Part
 from ocssl.learner import Learner
 
-CHUNK = {"cpu": 512, "cuda": 4096}
-"""Images that go through an encoder at once, and between two reports of progress."""
+CHUNK_PIXELS = {"cpu": 512 * 32**2, "cuda": 2048 * 32**2}
+"""How much goes through an encoder at once, and between two reports of progress; an activation of ResNet-18 takes
+128 bytes a pixel in half precision."""
+LEAST_AT_ONCE = 64  # images, however large
 WAITING_BYTES = 6 << 30  # of features that may wait on a GPU for their probes
 PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
 
@@ -51,7 +53,8 @@ def extract(encode: Callable[[Tensor], Tensor], material: Material, progress: Pr
     def of(part: Part) -> Tensor:
         nonlocal done
         chunks = []
-        for images in part.chunks(CHUNK.get(part.pool.device.type, 512)):
+        pixels = CHUNK_PIXELS.get(part.pool.device.type, CHUNK_PIXELS["cpu"])
+        for images in part.chunks(max(LEAST_AT_ONCE, 3 * pixels // part.pool.image_bytes)):
             features = encode(images)
             chunks.append(features.half() if features.is_cuda else features)
             done += len(images)
