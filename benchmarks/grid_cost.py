@@ -2,38 +2,48 @@
 
     python benchmarks/grid_cost.py           # on 1, 8 and 64 GPUs like the one that was measured
 
-Counts come from the paper's tables and from the shipped sweep files; times from what docs/performance.md and README.md
-say was measured on one H200. A run is taken as ``steps x milliseconds + a constant``; the constant (start-up and
-evaluation) is what is left of a measured run. What was not measured is an estimate and marked as such below.
+Counts come from the paper's tables and from the shipped sweep files; steps from what ``benchmarks/gpu.py`` measured, in
+``benchmarks/measured``, compiled where that was measured. A run is taken as ``steps x milliseconds + a constant``; the
+constant (start-up and evaluation) is what is left of a whole run that was measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import json
 from collections.abc import Iterable
+from pathlib import Path
 
 from ocssl.experiments.paper import table
 from ocssl.sweeps.plan import read_sweep
 
+MEASURED = Path(__file__).parent / "measured"
 SEEDS = 3  # of every cell; the paper reports their mean
 MINIBATCHES = 4500  # of ten images: the stream of CIFAR-100 less the tenth that is held out
+STRATEGIES = {"er-reservoir": "er", "er-fifo": "er", "iid": "finetune"}  # rows of the tables that are called otherwise
+LIKE = {("cassle-r", 138): "cla-e", ("cassle-r", 30): "cla-e", ("cassle", 10): "cla-b"}
+"""Not measured: strategies with another teacher, taken to cost the same."""
+WARM_RUN = 118.0  # seconds of a whole CLA-E run at the high budget, measured
 
-MEASURED = {"er-reservoir": 4.48, "er-fifo": 4.48, "cla-e": 5.99, "cla-r": 6.19, "scale": 8.23, "minred": 6.48}
-"""Milliseconds of a step at b = 138, with SimSiam where there is a choice; SimCLR is taken to cost the same."""
-ESTIMATED = {"iid": 4.48, "cassle-r": 5.99, "osiris-r": 8.23}
-"""Not measured: ER's step without its memory, CLA-E's with another teacher, and the slowest that was measured."""
-WARM_HIGH_RUN = 124.0  # seconds of a whole CLA-E run at the high budget, measured
-WARM_LOW_RUN = 49.0  # and at the low budget, b = 30, measured
-CONSTANT = WARM_HIGH_RUN - 3 * MINIBATCHES * MEASURED["cla-e"] / 1000
-LOW_STEP = (WARM_LOW_RUN - CONSTANT) / MINIBATCHES * 1000  # estimate for every strategy at b = 30 and b = 10
+
+def measured() -> dict[tuple[str, int], float]:
+    """Milliseconds of a step by strategy and b."""
+    steps: dict[tuple[str, int], float] = {}
+    for name in ("gpu-graph.json", "gpu-compiled.json"):  # what was compiled replaces what was not
+        for row in json.loads((MEASURED / name).read_text())["rows"]:
+            steps[row["strategy"], row["batch"]] = row["step_ms"]
+    return steps | {missing: steps[like, missing[1]] for missing, like in LIKE.items()}
+
+
+STEPS = measured()
+CONSTANT = WARM_RUN - 3 * MINIBATCHES * STEPS["cla-e", 138] / 1000
 
 
 def seconds(row: dict[str, str]) -> float:
-    """How long one run of a row of the paper's tables takes."""
-    steps = MINIBATCHES * int(row["n_p"])
-    step = LOW_STEP if row["budget"] == "low" else (MEASURED | ESTIMATED)[row["method"]]
-    return CONSTANT + steps * step / 1000
+    """How long one run of a row of the paper's tables takes; SimCLR is taken to cost what SimSiam does."""
+    step = STEPS[STRATEGIES.get(row["method"], row["method"]), int(row["b"])]
+    return CONSTANT + MINIBATCHES * int(row["n_p"]) * step / 1000
 
 
 def runs(budget: str) -> tuple[list[float], list[float]]:
@@ -84,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64])
     options = parser.parse_args()
-    print(f"constant {CONSTANT:.0f} s, low-budget step {LOW_STEP:.1f} ms (estimate)\n")
+    print(f"constant {CONSTANT:.0f} s\n")
     print("\n".join(lines(tuple(options.gpus))))
 
 
