@@ -19,7 +19,7 @@ WRITES_PER_CHECKPOINT = 6
 def contents(run: Path) -> dict[str, object]:
     """Everything about a run that must not depend on interruptions."""
     result = json.loads((run / "result.json").read_text())
-    for name in ("train_seconds", "eval_seconds", "seconds_at", "started", "finished", "code"):
+    for name in ("train_seconds", "eval_seconds", "seconds_at", "prepare_seconds", "started", "finished", "code"):
         del result[name]  # times, and the commit that a checkout happens to be at
     last = max((run / "checkpoints").glob("[0-9]*"))
     tensors = load_file(next((last / "learner").glob("*.safetensors")))

@@ -167,13 +167,13 @@ def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert cla_e(read_store(tmp_path)).seconds.mean == content()["train_seconds"]
 
 
-def test_times_of_runs_that_shared_a_device_are_not_averaged_with_those_of_runs_that_did_not(tmp_path: Path) -> None:
-    for seed in (0, 1):
+def test_the_time_of_a_run_that_shared_its_device_does_not_count(tmp_path: Path) -> None:
+    for seed, seconds in enumerate((80.0, 300.0)):
         found = content(seed=seed)
-        put(tmp_path, f"{seed}", found | {"hardware": found["hardware"] | {"runs_at_once": 1 + seed}})
+        hardware = found["hardware"] | {"runs_at_once": 1 + seed}
+        put(tmp_path, f"{seed}", found | {"train_seconds": seconds, "hardware": hardware})
     cell = cla_e(read_store(tmp_path))
-    assert cell.seconds.mean is None
-    assert cell.devices == {"NVIDIA H200", "NVIDIA H200, 2 runs at once"}
+    assert cell.seconds.by_seed == {0: 80.0}
     assert set(cell.final.by_seed) == {0, 1}
 
 

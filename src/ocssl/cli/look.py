@@ -110,7 +110,8 @@ def _summary(result: Result) -> Table:
     for name, value in result.references.items():
         table.add_row(name, f"{_number(value)} %")
     table.add_row("CBP", f"{result.cbp_spent:,} of {result.cbp_planned:,} planned")
-    table.add_row("time", f"{clock(result.train_seconds)} training, {clock(result.eval_seconds)} measuring")
+    preparing = f"{clock(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
+    table.add_row("time", f"{preparing}{clock(result.train_seconds)} training, {clock(result.eval_seconds)} measuring")
     table.add_row("made", f"{result.finished} by {result.code} on {result.hardware.get('gpu', result.hardware['cpu'])}")
     for warning in result.warnings:
         table.add_row("warning", warning, style="yellow")

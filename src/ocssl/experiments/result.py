@@ -36,6 +36,7 @@ class Result(BaseModel):
         cbp_planned, cbp_spent: cumulative backward passes; those of a run this one started from included.
         train_seconds, eval_seconds: time spent, checkpoints and start-up not counted.
         seconds_at: ``train_seconds`` at the end of each experience: equal steps where the cost is flat.
+        prepare_seconds: compiling and capturing, which ``train_seconds`` does not count either.
         knn: the same by k-NN.
         matrix: ``matrix[i][j]``: after experience i, on the classes of experience j.
         forgetting: mean fall of each experience's accuracy from its best.
@@ -67,6 +68,7 @@ class Result(BaseModel):
     train_seconds: float = Field(ge=0)
     eval_seconds: float = Field(ge=0)
     seconds_at: list[float] = Field(default_factory=list)
+    prepare_seconds: float = Field(default=0, ge=0)
     knn: Curve | None
     matrix: list[list[Percent]]
     forgetting: float | None

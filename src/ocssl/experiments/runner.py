@@ -132,8 +132,12 @@ class Run:
         while learner.seen < border:
             next_log = learner.seen - learner.seen % log_every + log_every
             began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
+            prepared = learner.executor.preparing
             with self._timed("train_seconds") as watch:
                 learner.partial_fit(self.feed.take(began, stop))
+            prepared = learner.executor.preparing - prepared
+            self.state.train_seconds -= prepared
+            self.state.prepare_seconds += prepared
             self._keep_pace(stop - began, watch.seconds)
             if learner.seen == next_log or learner.seen == len(self.route):
                 self._log()

@@ -27,7 +27,7 @@ class State:
         cbp_before: CBP that went into the networks before this run.
         finished: how many experiences are over, measured and done with.
         measured: by moment: ``start``, or the number of the experience that had just ended, from 1.
-        train_seconds, eval_seconds: so far.
+        prepare_seconds, train_seconds, eval_seconds: so far.
         seconds_at: what ``train_seconds`` was at the end of each experience.
         warnings: so far, in order.
         collapsed: whether the last warning about collapse still holds.
@@ -37,6 +37,7 @@ class State:
     cbp_before: int = 0
     finished: int = 0
     measured: dict[str, Measured] = field(default_factory=dict)
+    prepare_seconds: float = 0.0
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
     seconds_at: list[float] = field(default_factory=list)

@@ -39,6 +39,7 @@ def summarise(config: RunConfig, route: Route, learner: Learner, state: State) -
         train_seconds=state.train_seconds,
         eval_seconds=state.eval_seconds,
         seconds_at=state.seconds_at,
+        prepare_seconds=state.prepare_seconds,
         knn=_curve(neighbours, config),
         matrix=[[accuracy.over(classes) for classes in route.experiences] for accuracy in linear],
         forgetting=whole.forgetting if whole and not config.iid else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ocssl.data.catalog import names
 from ocssl.data.loading import is_address
@@ -94,15 +94,20 @@ class Cell:
         return tuple(self.runs)
 
     @property
+    def timed(self) -> dict[int, Stored]:
+        """Runs whose time says what training costs: those that had their device to themselves."""
+        return {seed: run for seed, run in self.runs.items() if run.result.hardware.get("runs_at_once", 1) == 1}
+
+    @property
     def devices(self) -> set[str]:
-        """What the runs were made on, and how many at once."""
-        return {_device(run.result.hardware) for run in self.runs.values()}
+        """What these were made on."""
+        return {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in self.timed.values()}
 
     @property
     def seconds(self) -> Score:
         """Training time; empty where runs come from different devices."""
         alike = len(self.devices) == 1 and not self.row.untrained
-        return Score({seed: run.result.train_seconds for seed, run in self.runs.items()} if alike else {})
+        return Score({seed: run.result.train_seconds for seed, run in self.timed.items()} if alike else {})
 
     @property
     def strategy(self) -> str | None:
@@ -223,13 +228,3 @@ def _look_up(
 
 def _spread(mean: str, std: str) -> Spread | None:
     return Spread(float(mean), float(std) if std else None) if mean else None
-
-
-def _device(hardware: Mapping[str, Any]) -> str:
-    """A run that shared its device took the time of sharing it, so that is a device of its own.
-
-    >>> _device({"gpu": "NVIDIA H200", "runs_at_once": 3})
-    'NVIDIA H200, 3 runs at once'
-    """
-    name, at_once = str(hardware.get("gpu", hardware.get("cpu"))), hardware.get("runs_at_once", 1)
-    return name if at_once == 1 else f"{name}, {at_once} runs at once"

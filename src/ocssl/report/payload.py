@@ -168,7 +168,7 @@ def step_milliseconds(cell: Cell) -> float | None:
     """Training time of one step; None where runs come from several devices."""
     if not cell.seconds.by_seed:
         return None
-    return 1000 * statistics.fmean(run.result.train_seconds / _steps(run.result) for run in cell.runs.values())
+    return 1000 * statistics.fmean(run.result.train_seconds / _steps(run.result) for run in cell.timed.values())
 
 
 def _steps(result: Result) -> float:

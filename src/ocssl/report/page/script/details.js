@@ -37,6 +37,7 @@ function describeRun(run) {
     ...settings("Other numbers", {
       ...(run.knn ? { "k-NN Final, %": fixed(run.knn.final), "k-NN Avg, %": fixed(run.knn.avg) } : {}),
       ...Object.fromEntries(Object.entries(run.references).map(([name, value]) => [`${name}, %`, fixed(value)])),
+      ...(result.prepare_seconds ? { "compiling and capturing, s": fixed(result.prepare_seconds, 1) } : {}),
       "forgetting, points": fixed(result.forgetting), "CBP planned": result.cbp_planned.toLocaleString("en"),
       "evaluation, s": fixed(result.eval_seconds, 1) }),
     ...settings("Run", { ...run.facts, protocol: result.protocol, seed: result.seed, code: result.code,
