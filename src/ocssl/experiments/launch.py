@@ -29,7 +29,7 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
 
     Nothing is written before everything that the configuration names was found and fits together.
     """
-    _check_surroundings()
+    _heed_environment()
     folder = open_folder(output)
     folder.check_free()
     trackers = _trackers(config)
@@ -51,7 +51,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     Args:
         changes: settings to have from now on; only those that decide no number may differ.
     """
-    _check_surroundings()
+    _heed_environment()
     folder = open_folder(path)
     config = _changed(folder, changes or {})
     trackers = _trackers(config)
@@ -64,8 +64,8 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
 
 
-def _check_surroundings() -> None:
-    """What the environment says is read before anything is trained; it says where compiled kernels outlive the run."""
+def _heed_environment() -> None:
+    """Refuse what it says wrongly before anything is trained, and let compiled kernels outlive the run."""
     runs_at_once()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
 
