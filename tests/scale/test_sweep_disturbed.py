@@ -106,10 +106,14 @@ def test_a_killed_worker_and_then_a_killed_driver_change_nothing(
 
 def test_a_sweep_asked_to_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "stopped"
-    process = start("shapes-tuning", "-o", folder, "-q", *OPTIONS, *POOL)
+    long = ("--set", "samples_per_class=1000")  # so that no run ends by itself while the driver notices the signal
+    process = start("shapes-tuning", "-o", folder, "-q", *OPTIONS, *long, *POOL)
     wait_for(lambda: midway(folder))
+    begun = unfinished(folder)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert err.splitlines() == [f"ocssl: the sweep was stopped; go on with: ocssl sweep --resume {folder}"]
-    assert any("stopped by signal" in log.read_text() for log in folder.glob("trials/*/*/log.txt"))
+    assert finished(folder) == 0
+    for run in begun:
+        assert "stopped by signal" in (run / "log.txt").read_text().splitlines()[-1]
