@@ -35,7 +35,7 @@ TEACHERS = {**ALIGNED, "scale": "all"}  # which rows a frozen or trailing copy s
 ALIGNERS = {**ALIGNED, "cla-r": "replay"}  # and which pass a head that predicts older features
 GRID = [
     *((strategy, batch) for batch in (138, 30) for strategy in ocssl.strategies.names()),
-    *((strategy, 10) for strategy in ("er", "cla-r", "cla-e", "cla-b", "lump", "finetune")),
+    *((strategy, 10) for strategy in ("er", "cla-r", "cla-e", "cla-b", "cassle", "pfr", "lump", "finetune")),
 ]
 
 

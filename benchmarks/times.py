@@ -1,7 +1,9 @@
 """Training time against CBP, as in the paper's figure, from the minibatches that ``benchmarks/gpu.py`` measured.
 
-A run of Split CIFAR-100 is 4,500 stream minibatches; what one costs does not change along the stream
-(``seconds_at`` in every result file). So time and CBP of a run follow from one minibatch at b and n_p.
+A run of Split CIFAR-100 is 4,500 stream minibatches of ten images; what one costs does not change along the stream
+(``seconds_at`` in every result file). So time and CBP of a run follow from one minibatch at b and n_p. Only runs that
+can be made are drawn: a strategy that trains on new images alone has b = 10, but for i.i.d. training, which goes over
+its images as often as the budget allows.
 
     python benchmarks/times.py benchmarks/measured/gpu-graph.json --output docs/figures/times-against-cbp.svg
 """
@@ -12,6 +14,7 @@ import argparse
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -22,48 +25,67 @@ from ocssl.report.figures import MARKERS, STYLE, TIMELESS
 from ocssl.report.names import label
 from ocssl.report.palette import LOOKS
 
-MINIBATCHES = 4500
+MINIBATCHES, STREAM_BATCH = 4500, 10
 VIEWS = 2
-DRAWN_AS = {"er": "er-fifo", "finetune": "iid"}  # plain training on a whole batch of new images is the i.i.d. row
-PAPERS = {"n_p 1, 3, 6 at b 138": (138, ("1", "3", "6")), "low budget": (30, ("1",))}
-
-Points = dict[str, list[tuple[float, float]]]
+PASSES = {138: (1, 3, 6), 30: (1,), 10: (1, 3, 6)}  # n_p by b
 
 
-def read(path: Path) -> tuple[Points, str]:
-    """CBP and seconds of every run that was measured, by strategy; and the device."""
+class Run(NamedTuple):
+    """What a run spends, and how long it trains."""
+
+    cbp: int
+    batch: int
+    seconds: float
+
+
+Runs = dict[str, list[Run]]
+
+
+def row_of(measured: dict[str, Any]) -> str | None:
+    """The row of the paper's tables whose runs have such minibatches, if there is one."""
+    strategy, batch = measured["strategy"], measured["batch"]
+    if measured["stream_batch"] == STREAM_BATCH:
+        return "er-fifo" if strategy == "er" else strategy
+    return "iid" if strategy == "finetune" and batch in PASSES else None
+
+
+def read(path: Path) -> tuple[Runs, str]:
+    """The runs whose minibatches were measured, by row of the tables; and the device."""
     found = json.loads(path.read_text())
-    points: Points = defaultdict(list)
-    for row in found["rows"]:
-        for batch, passes in PAPERS.values():
-            if row["batch"] == batch:
-                for n_p in passes:
-                    cbp = VIEWS * batch * int(n_p) * MINIBATCHES
-                    points[row["strategy"]].append((cbp, row["minibatch_ms"][n_p] * MINIBATCHES / 1000))
-    return {name: sorted(measured) for name, measured in points.items()}, found["device"]
+    rows: Runs = defaultdict(list)
+    for measured in found["rows"]:
+        if (row := row_of(measured)) is not None:
+            for n_p in PASSES[batch := measured["batch"]]:
+                seconds = measured["minibatch_ms"][str(n_p)] * MINIBATCHES / 1000
+                rows[row].append(Run(VIEWS * batch * n_p * MINIBATCHES, batch, seconds))
+    return {row: sorted(runs) for row, runs in rows.items()}, found["device"]
 
 
-def fit(measured: list[tuple[float, float]]) -> tuple[float, float, float]:
-    """The line through the points: seconds per million CBP, seconds at none, and the share of variance it explains."""
-    cbp, seconds = np.array(measured).T
-    slope, rest = np.polyfit(cbp / 1e6, seconds, 1)
-    residual = seconds - (slope * cbp / 1e6 + rest)
-    return float(slope), float(rest), float(1 - residual.var() / seconds.var())
+def fit(runs: list[Run]) -> tuple[float, float, float]:
+    """The line through the runs: seconds per million CBP, seconds at none, and the share of variance it explains."""
+    cbp, seconds = np.array([run.cbp / 1e6 for run in runs]), np.array([run.seconds for run in runs])
+    slope, rest = np.polyfit(cbp, seconds, 1)
+    return float(slope), float(rest), float(1 - (seconds - slope * cbp - rest).var() / seconds.var())
 
 
-def draw(points: Points, device: str) -> Figure:
-    """Seconds against CBP, a line for each strategy."""
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    axes = figure.add_subplot()
-    for strategy, measured in points.items():
-        name = DRAWN_AS.get(strategy, strategy)
-        look = LOOKS[name]
-        cbp, seconds = zip(*measured, strict=True)
-        axes.plot(cbp, seconds, color=look.colour, marker=MARKERS[look.marker], ms=4, lw=1, label=label(name))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set(xlabel="CBP", ylabel="seconds of training", xlim=(0, None), ylim=(0, None))
-    axes.set_title(f"One run of Split CIFAR-100, {device}")
-    axes.grid(axis="y")
+def draw(rows: Runs, device: str) -> Figure:
+    """Seconds against CBP, a line for each row; below, how many times as long as the fastest with the same batches."""
+    figure = Figure(figsize=(6.4, 5.2), layout="constrained")
+    absolute, relative = figure.subplots(2, sharex=True, height_ratios=(3, 2))
+    fastest: dict[tuple[int, int], float] = {}
+    for run in sorted(run for runs in rows.values() for run in runs):
+        fastest.setdefault((run.cbp, run.batch), run.seconds)
+    for row, runs in rows.items():
+        look, cbp = LOOKS[row], [run.cbp for run in runs]
+        style = {"color": look.colour, "marker": MARKERS[look.marker], "ms": 4, "lw": 1}
+        absolute.plot(cbp, [run.seconds for run in runs], label=label(row), **style)
+        relative.plot(cbp, [run.seconds / fastest[run.cbp, run.batch] for run in runs], **style)
+    relative.xaxis.set_major_formatter(EngFormatter(sep=""))
+    absolute.set(ylabel="seconds of training", ylim=(0, None))
+    relative.set(xlabel="CBP", ylabel="times the fastest at that b", xlim=(0, None), ylim=(1, None))
+    absolute.set_title(f"One run of Split CIFAR-100, {device}")
+    for axes in (absolute, relative):
+        axes.grid(axis="y")
     figure.legend(loc="outside right upper")
     return figure
 
@@ -73,14 +95,14 @@ def main() -> None:
     parser.add_argument("measured", type=Path, help="what benchmarks/gpu.py wrote")
     parser.add_argument("--output", type=Path, help="a figure: .svg, .png or .pdf")
     arguments = parser.parse_args()
-    points, device = read(arguments.measured)
-    for strategy, measured in points.items():
-        slope, rest, explained = fit(measured)
-        print(f"{strategy:10} {slope:6.2f} s per million CBP, {rest:+5.1f} s, R² {explained:.4f}")
+    rows, device = read(arguments.measured)
+    for row, runs in rows.items():
+        slope, rest, explained = fit(runs)
+        print(f"{row:10} {slope:6.2f} s per million CBP, {rest:+5.1f} s, R² {explained:.4f}")
     if arguments.output:
         with matplotlib.rc_context(STYLE):
             kind = arguments.output.suffix[1:]
-            draw(points, device).savefig(arguments.output, metadata=TIMELESS[kind], dpi=200)
+            draw(rows, device).savefig(arguments.output, metadata=TIMELESS[kind], dpi=200)
 
 
 if __name__ == "__main__":
