@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
 
 from ocssl import distributed, memory, methods, settings, strategies
 from ocssl.augment import Augmentation
@@ -14,6 +13,7 @@ from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
+from ocssl.optimizer import SGD
 from ocssl.step import Machine
 from ocssl.strategies import Setup, Strategy
 
@@ -58,7 +58,13 @@ def assemble(asked: Learner) -> Machine:
         strategy=strategy,
         memory=_memory(asked, strategy, encoder.output_dim, device),
         augment=Augmentation(asked.image_size, order=order, mean=asked.mean, std=asked.std, dtype=dtype, device=device),
-        optimizer=_optimizer(asked, parameters, fused=device.type == "cuda"),
+        optimizer=SGD(
+            parameters,
+            lr=asked.lr,
+            momentum=asked.momentum,
+            weight_decay=asked.weight_decay,
+            fused=device.type == "cuda",
+        ),
         generator=torch.Generator(device).manual_seed(seed_for(asked.seed, 1)),
         autocast=settings.autocast_dtype(asked.precision, device),
         joint_views=asked.variant != "authors" if asked.joint_views is None else asked.joint_views,
@@ -93,17 +99,6 @@ def _networks(asked: Learner) -> tuple[Encoder, Strategy]:
         tau=asked.tau,
     )
     return encoder, kind(setup, **settings.strategy_options(asked.strategy, asked.variant, asked.options))
-
-
-def _optimizer(asked: Learner, parameters: list[nn.Parameter], fused: bool) -> torch.optim.Optimizer:
-    optimizer = torch.optim.SGD(
-        parameters, lr=asked.lr, momentum=asked.momentum, weight_decay=asked.weight_decay, fused=fused
-    )
-    # Zero velocity is what SGD starts from anyway; having it from the start keeps every later step alike, also for
-    # parameters whose first gradient comes late.
-    for parameter in parameters:
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
 
 
 def _memory(asked: Learner, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:

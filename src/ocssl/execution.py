@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -86,7 +87,9 @@ class Graphs:
         self._side = torch.cuda.Stream(machine.device)
         self._runs: Counter[Hashable] = Counter()
         self._captured: dict[Hashable, _Captured] = {}
+        self._uncompiled: Callable[[], AbstractContextManager[object]] = nullcontext
         if compile:
+            self._uncompiled = partial(torch.compiler.set_stance, "force_eager")
             # All heads share one forward function, and each is compiled for itself; what was compiled for learners
             # before this one counts against the limit as well.
             torch.compiler.reset()
@@ -115,7 +118,7 @@ class Graphs:
 
     def _run(self, part: str, function: Callable[[Tensor], T], stream: Tensor, ready: bool = True) -> T:
         if not self._settled:
-            with _kernels(self.machine, search=False), torch.compiler.set_stance("force_eager"):
+            with _kernels(self.machine, search=False), self._uncompiled():
                 return function(stream)
         key = part, self.machine.strategy.phase(self.machine.memory), len(stream)
         if (captured := self._captured.get(key)) is not None:

@@ -356,7 +356,7 @@ class Learner:
         }
         if machine.memory is not None:
             tensors |= {f"memory.{name}": tensor for name, tensor in machine.memory.state_dict().items()}
-        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(self._velocities())}
+        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(machine.optimizer.velocities)}
 
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
@@ -368,7 +368,7 @@ class Learner:
         machine.strategy.load_host_state(facts["strategy"])
         if machine.memory is not None:
             machine.memory.load_state_dict(part("memory."))
-        for i, velocity in enumerate(self._velocities()):
+        for i, velocity in enumerate(machine.optimizer.velocities):
             velocity.copy_(tensors[f"momentum.{i}"])
         if facts["generator"] == machine.device.type:
             machine.generator.set_state(tensors["generator"])
@@ -378,8 +378,3 @@ class Learner:
         self.seen = facts["seen"]
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
         self._pending = tensors["pending"].to(machine.device)
-
-    def _velocities(self) -> list[Tensor]:
-        optimizer = self.machine.optimizer
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        return [optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]

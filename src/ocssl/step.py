@@ -17,6 +17,7 @@ from ocssl.distributed import Group
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Encoder
+from ocssl.optimizer import SGD
 from ocssl.strategies import Strategy
 
 ALARM_BITS = 16  # how many parts of a loss an alarm can tell apart
@@ -37,7 +38,7 @@ class Machine:
     strategy: Strategy
     memory: Memory | None
     augment: Augmentation
-    optimizer: torch.optim.Optimizer
+    optimizer: SGD
     generator: torch.Generator
     autocast: torch.dtype | None
     joint_views: bool
@@ -62,8 +63,8 @@ class Machine:
         Statistics that each batch norm took of its own rows alone are averaged too.
         """
         if not self.group.alone:
-            parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
-            self.group.average(parameter.grad for parameter in parameters if parameter.grad is not None)
+            gradients = (parameter.grad for parameter in self.optimizer.parameters)
+            self.group.average(gradient for gradient in gradients if gradient is not None)
             self.group.average(
                 buffer
                 for network in (self.encoder, self.strategy)
@@ -88,7 +89,7 @@ def train_step(machine: Machine, stream: Tensor) -> Outcome:
         losses = strategy.losses(batch, mixed, features)
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 
-    machine.optimizer.zero_grad(set_to_none=True)
+    machine.optimizer.zero_grad()
     total.backward()
     machine.average()
     for _ in range(strategy.optimizer_repeats):

@@ -63,7 +63,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 def sweep(*arguments: object) -> str:
     """A sweep from beginning to end; what it printed."""
     process = start(*arguments)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=480)
     assert process.returncode == 0, err
     return out + err
 
@@ -84,7 +84,7 @@ def write_sweep(place: Path, settings: dict[str, object], **keys: object) -> Pat
     return place
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not condition():
