@@ -178,6 +178,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write the rows as JSON")
     arguments = parser.parse_args()
 
+    about = {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "ocssl": ocssl.__version__,
+        "python": platform.python_version(),
+    }  # fmt: skip
     rows = []
     for execution in arguments.executions:
         for strategy, batch in GRID:
@@ -188,12 +192,8 @@ def main() -> None:
             row = measure(strategy, batch, execution, arguments.repeats)
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-    if arguments.output:
-        about = {
-            "device": torch.cuda.get_device_name(), "torch": torch.__version__, "ocssl": ocssl.__version__,
-            "python": platform.python_version(),
-        }  # fmt: skip
-        arguments.output.write_text(json.dumps({**about, "rows": rows}, indent=1))
+            if arguments.output:  # each row at once: the next may take long
+                arguments.output.write_text(json.dumps({**about, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":
