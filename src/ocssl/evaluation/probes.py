@@ -33,7 +33,7 @@ Stack = Sequence[Features] | Tensor
 """The features of K encoders for the same samples: K matrices (N, D), or one tensor (K, N, D)."""
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
-_ROWS_AT_ONCE = 16_384  # when scoring: bounds the logits of all probes to a few hundred megabytes
+_ROWS_AT_ONCE = 16_384  # when scoring: bounds what that takes to a few hundred megabytes
 
 
 @dataclass(frozen=True)
