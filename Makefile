@@ -6,7 +6,7 @@ SEEDS  ?= 0
 SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-browser test-slow test-gpu lint types docs clean
+.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14

@@ -104,7 +104,7 @@ class Command:
         return process.wait(), process.out, process.err
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not condition():

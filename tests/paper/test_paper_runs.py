@@ -264,7 +264,7 @@ def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> No
 
 
 def _wait_until_second_run_has_a_checkpoint(runs: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         if len([run for run in runs.glob("*") if any((run / "checkpoints").glob("[0-9]*"))]) > 1:
             return

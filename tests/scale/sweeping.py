@@ -63,7 +63,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 def sweep(*arguments: object) -> str:
     """A sweep from beginning to end; what it printed."""
     process = start(*arguments)
-    out, err = process.communicate(timeout=480)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     return out + err
 
@@ -123,7 +123,9 @@ def leave_nothing(processes: list[psutil.Process]) -> None:
         running = [process for process in processes if process.is_running()]
         return [process for process in running if process.status() != psutil.STATUS_ZOMBIE]
 
-    wait_for(lambda: not [process for process in left() if not " ".join(process.cmdline()).startswith(agents)])
+    wait_for(
+        lambda: not [process for process in left() if not " ".join(process.cmdline()).startswith(agents)], seconds=120
+    )
     for process in left():
         process.kill()
 

@@ -58,7 +58,7 @@ def assert_same_run(run: Path, other: Path) -> None:
 
 def wait_for(run: Path, lines: int) -> None:
     """Until the run has logged so many minibatches."""
-    deadline = time.monotonic() + 5 * MINUTE
+    deadline = time.monotonic() + MINUTE
     while not (run / "metrics.jsonl").exists() or len(metrics(run)) < lines:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -88,7 +88,7 @@ def test_torchrun_makes_the_run_that_one_process_makes(alone: Path, tmp_path: Pa
         f"--master-port={crew.free_port()}",
     ]
     words = [*launcher, "-m", "ocssl", *map(str, RUN), "-o", tmp_path / "run"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=5 * MINUTE)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=2 * MINUTE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Final") == 1  # one process speaks
     assert_same_run(tmp_path / "run", alone)
@@ -146,7 +146,7 @@ def test_one_that_hangs_is_named_even_if_it_is_the_one_that_keeps_the_group_toge
     script = tmp_path / "hung.py"
     script.write_text(HUNG)
     processes = crew.start([script], 2, OCSSL_PEER_TIMEOUT="20")
-    ((code, said),) = end(processes[1:], within=3 * MINUTE)  # the start counts too
+    ((code, said),) = end(processes[1:])
     processes[0].kill()
     processes[0].communicate()
     assert code == 2
@@ -157,7 +157,7 @@ def test_one_that_never_begins_is_waited_for_no_longer_than_that() -> None:
     port = crew.free_port()
     words = [sys.executable, "-c", "from ocssl.distributed import membership\nwith membership(): pass"]
     environment = {**crew.environment(0, 2, port), "OCSSL_PEER_TIMEOUT": "8"}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=3 * MINUTE, env=environment)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MINUTE, env=environment)
     assert done.returncode == 2
     assert "rank 1 of 2 has died or cannot be reached" in done.stderr
 

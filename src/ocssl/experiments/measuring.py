@@ -1,8 +1,7 @@
 """Measuring an encoder along a run: features first, probes when it suits the machine.
 
 On a CPU twenty probes take twenty times as long as one, so each is trained at once. On a GPU several take hardly longer
-than one, so features wait there for company, until they take much memory or a checkpoint or the end of the run asks
-for results.
+than one, so features wait there until a checkpoint or the end of the run asks for results, or they take too much.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CHUNK_PIXELS = {"cpu": 512 * 32**2, "cuda": 2048 * 32**2}
 """How much goes through an encoder at once, and between two reports of progress; an activation of ResNet-18 takes
 128 bytes a pixel in half precision."""
 LEAST_AT_ONCE = 64  # images, however large
-WAITING_BYTES = 512 << 20  # of features that may wait on a GPU: nine encoders of CIFAR-100; their probes need a copy
+WAITING_BYTES = 2 << 30  # of features that may wait on a GPU for their probes; 20 experiences of CIFAR-100 have 1.3e9
 PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
 
 Progress = Callable[[int, int], None]

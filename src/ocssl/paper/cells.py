@@ -100,7 +100,7 @@ class Cell:
 
     @property
     def devices(self) -> set[str]:
-        """What these were made on."""
+        """What the timed runs were made on."""
         return {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in self.timed.values()}
 
     @property
