@@ -43,6 +43,15 @@ class PeerError(OcsslError, ConnectionError):
     """Another process of the group has failed, died or hangs; the message names its rank."""
 
 
+def unreadable(path: object, error: OSError | UnicodeDecodeError) -> str:
+    """What to say of a text file that could not be read.
+
+    >>> unreadable("a.yaml", FileNotFoundError(2, "No such file or directory", "a.yaml"))
+    "cannot read 'a.yaml': No such file or directory"
+    """
+    return f"cannot read '{path}': {error.strerror if isinstance(error, OSError) else 'it is not text'}"
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
     """The error for an absent optional dependency, with the command that mends it.
 

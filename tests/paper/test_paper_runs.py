@@ -187,6 +187,13 @@ def test_a_file_of_tuned_values_that_makes_no_sense_is_refused(
     assert said in ocssl("paper", "show", "smoke")[1]
 
 
+def test_a_file_of_tuned_values_that_cannot_be_read_is_named_once(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "smoke", "--tuned", "tuned.yaml")
+    assert ocssl(*words) == (2, "ocssl: cannot read 'tuned.yaml': No such file or directory\n")
+    (tmp_path / "tuned.yaml").write_bytes(b"\xff\xfe\x00")
+    assert ocssl(*words) == (2, "ocssl: cannot read 'tuned.yaml': it is not text\n")
+
+
 def test_early_pretraining_runs_first_what_it_starts_from(tmp_path: Path, ocssl: Ocssl) -> None:
     words = ("paper", "run", "pretraining-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "cla-e-iid", "-q")
     code, said = ocssl(*words, *SMALL)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, unreadable
 from ocssl.evaluation import ProbeSchedule
 from ocssl.learner import Learner
 from ocssl.registry import unknown
@@ -201,8 +201,7 @@ def from_file(path: Path) -> dict[str, Any]:
     try:
         given = read_yaml(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"cannot read '{path}': {reason}") from error
+        raise ConfigError(unreadable(path, error)) from error
     if given is None:
         return {}
     if not isinstance(given, dict):

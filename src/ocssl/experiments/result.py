@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ocssl.errors import DataError
+from ocssl.errors import DataError, unreadable
 
 Percent = float
 
@@ -101,7 +101,7 @@ def read_result(path: str | Path) -> Result:
         what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
         raise DataError(f"'{place}' {what}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read '{file}': {error}") from error
+        raise DataError(unreadable(file, error)) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(step) for step in first["loc"])

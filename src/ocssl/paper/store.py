@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.experiments.config import RunConfig, parse
 from ocssl.experiments.folder import write_atomically, writing
 from ocssl.experiments.result import Result, read_result
@@ -147,7 +147,7 @@ def _read(path: Path) -> Stored:
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
-        raise DataError(f"cannot read '{path}': {error.strerror}") from error
+        raise DataError(unreadable(path, error)) from error
     except ValueError as error:
         raise DataError(
             f"'{path}' is not whole JSON ({error}); was it cut short? Copy it again or remove it"

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import yaml
 
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, unreadable
 from ocssl.experiments.config import read_yaml
 from ocssl.experiments.folder import write_atomically, writing
 from ocssl.paper.tables import PROTOCOLS, Protocol, Table, find_table
@@ -47,7 +47,7 @@ def read_values(path: Path, table: Table) -> TunedValues:
     try:
         given = read_yaml(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read '{path}': {error}") from error
+        raise ConfigError(unreadable(path, error)) from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
     if "strategy" in given:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, unreadable
 from ocssl.experiments.config import RunConfig, check_names, merged, one_sentence, read_yaml
 from ocssl.experiments.presets import complete
 from ocssl.registry import unknown
@@ -101,8 +101,7 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
     try:
         given = read_yaml(path.read_text() if text is None else text, str(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ConfigError(f"cannot read '{path}': {reason}; with ocssl come {', '.join(shipped())}") from error
+        raise ConfigError(f"{unreadable(path, error)}; with ocssl come {', '.join(shipped())}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must hold a sweep as 'name: value' lines, not {type(given).__name__}")
     if changes and isinstance(given.get("settings", {}), dict):
