@@ -31,6 +31,7 @@ REST = "backward"  # runs in threads of its own and is what is left
 UNPLACED = "unplaced"  # kernels that the profiler does not know the origin of
 CLOCK = "by the clock"
 MARK = "stage: "
+RUNTIME = "cu"  # cudaLaunchKernel and its like, numbered apart from torch's calls: they may claim another's kernels
 PROFILED = 2  # minibatches
 CASES = [("eager", "fp32"), ("eager", "bf16"), ("compiled", "bf16")]  # as it was, as it became
 
@@ -75,7 +76,7 @@ def stages(arguments: argparse.Namespace, execution: str, precision: str) -> dic
     steps = PROFILED * learner.passes
     parts = dict.fromkeys((*STAGES, REST), 0.0)
     for event in found.events():
-        if not event.name.startswith(MARK) and event.device_type == DeviceType.CPU:
+        if not event.name.startswith((MARK, RUNTIME)) and event.device_type == DeviceType.CPU:
             spent = sum(kernel.duration for kernel in event.kernels) if on_gpu else event.self_cpu_time_total
             parts[stage_of(event)] += spent / steps / 1000
     if on_gpu:

@@ -106,6 +106,22 @@ def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
     assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
 
 
+def test_workers_that_are_sent_home_end_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ocssl.engines import local
+
+    made = []
+
+    class Noted(local._Worker):
+        def __init__(self, seat: int, seats: int) -> None:
+            super().__init__(seat, seats)
+            made.append(self.process)
+
+    monkeypatch.setattr(local, "_Worker", Noted)
+    (done,) = make_engine("local", workers=2).run([job("run", tmp_path)])
+    assert done.error is None
+    assert [process.exitcode for process in made] == [128 + 15], "killed by the signal: nothing is tidied up then"
+
+
 def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown engine 'rya'; did you mean 'ray'"):
         make_engine("rya")  # type: ignore[arg-type]

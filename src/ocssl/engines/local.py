@@ -6,11 +6,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
+from types import FrameType
 
 import torch
 
@@ -129,6 +131,7 @@ def _dismiss(workers: list[_Worker]) -> None:
 def _serve(connection: Connection, gpu: str | None, at_once: int, threads: int) -> None:
     """The life of a worker: a job at a time, until its driver hangs up or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which hangs up
+    signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
     os.environ[RUNS_AT_ONCE] = str(at_once)
     if gpu is not None:
@@ -148,6 +151,11 @@ def _listen(connection: Connection, jobs: SimpleQueue[Job]) -> None:
             jobs.put(connection.recv())
     except (EOFError, ConnectionError):
         os.kill(os.getpid(), signal.SIGTERM)  # a run in progress saves and stops; without one, this is the end
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in order, not by the signal itself: a compiler's helpers are sent home, and nothing stays behind."""
+    sys.exit(128 + number)
 
 
 def _sharing(seats: int) -> int:
