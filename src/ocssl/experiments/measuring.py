@@ -112,6 +112,8 @@ class Bench:
         if not self._waiting:
             return {}
         encoders, parts = list(self._waiting.values()), self.material
+        if encoders[0].train.is_cuda:
+            torch.cuda.empty_cache()  # what training and extraction left behind is in pieces too small for a stack
         results = linear_probes(
             [features.train for features in encoders],
             parts.train.labels,
