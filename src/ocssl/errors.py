@@ -39,6 +39,10 @@ class DivergedError(OcsslError, ArithmeticError):
     """Training produced NaN or infinity."""
 
 
+class ShortageError(OcsslError, MemoryError):
+    """The device has too little memory left for what is asked of it."""
+
+
 class PeerError(OcsslError, ConnectionError):
     """Another process of the group has failed, died or hangs; the message names its rank."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint
+from ocssl import __version__, checkpoint, settings
 from ocssl.assembly import assemble, check, seed_for
 from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD
 from ocssl.batch import Outcome
@@ -20,6 +21,7 @@ from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.registry import unknown
+from ocssl.shortage import enough_memory
 from ocssl.step import ALARM_BITS
 
 CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
@@ -143,6 +145,7 @@ class Learner:
         """Images trained on so far; those still pending are not counted."""
         self.outcome: Outcome | None = None
         """What the last step left: its samples, views, features and losses."""
+        self._at_once = settings.batch_size(self.strategy, self.stream_batch, self.batch)
         side = self.image_size
         self._pending = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.machine.device)
 
@@ -158,8 +161,10 @@ class Learner:
                 processes, this one's part: the stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
         """
-        arrived = as_uint8(images, self.image_size).to(self.machine.device, non_blocking=True)
-        queue = torch.cat([self._pending, self.machine.group.concatenate(arrived)])
+        pixels = as_uint8(images, self.image_size)
+        with self._room_for(f"{len(pixels):,}", "send fewer of them at once"):
+            arrived = pixels.to(self.machine.device, non_blocking=True)
+            queue = torch.cat([self._pending, self.machine.group.concatenate(arrived)])
         whole = len(queue) - len(queue) % self.stream_batch
         for start in range(0, whole, self.stream_batch):
             # What waits is always exactly what was not trained on, so a callback may save the learner.
@@ -192,19 +197,25 @@ class Learner:
     def _fit(self, stream: Tensor) -> None:
         machine = self.machine
         before = machine.strategy.enters == "before"
-        self.executor.arrive(stream)
-        if machine.memory is not None and before:
-            machine.memory.count(len(stream))
-        for _ in range(self.passes):
-            self.outcome = self.executor.step(stream)
-            self.budget.charge(self.outcome.trained)
-        assert self.outcome is not None
-        self.executor.depart(stream, self.outcome)
+        remedy = "choose a smaller batch or backbone, or free the device, and go on from the last save"
+        with self._room_for(f"training on {self._at_once}", remedy):
+            self.executor.arrive(stream)
+            if machine.memory is not None and before:
+                machine.memory.count(len(stream))
+            for _ in range(self.passes):
+                self.outcome = self.executor.step(stream)
+                self.budget.charge(self.outcome.trained)
+            assert self.outcome is not None
+            self.executor.depart(stream, self.outcome)
         if machine.memory is not None and not before:
             machine.memory.count(len(stream))
         self.seen += len(stream)
         if machine.device.type == "cpu" or self.seen // self.stream_batch % CHECK_EVERY == 0:
             self.check_finite()
+
+    def _room_for(self, images: str, remedy: str) -> AbstractContextManager[None]:
+        side = self.image_size
+        return enough_memory(self.machine.device, f"{images} images of {side}×{side}", remedy)
 
     def check_finite(self) -> None:
         """Raise :class:`DivergedError` if any loss so far was NaN or infinite."""
@@ -238,8 +249,9 @@ class Learner:
         machine = self.machine
         pixels = as_uint8(images, self.image_size)
         network = machine.encoder.backbone.eval()
+        autocast = torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None)
         try:
-            with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
+            with self._room_for(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device"), autocast:
                 chunks = [
                     network.forward(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
                     for chunk in pixels.split(batch)

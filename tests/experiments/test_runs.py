@@ -14,6 +14,7 @@ from command import TINY, Command, as_options
 from safetensors.torch import load_file
 
 from ocssl import Learner, data
+from ocssl.errors import ShortageError
 from ocssl.evaluation import linear_probe
 from ocssl.experiments import launch, measuring, runner
 from ocssl.experiments.presets import complete
@@ -207,3 +208,31 @@ def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
     result = launch.resume(tmp_path / "run")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (cla_run / "metrics.jsonl").read_bytes()
     assert result.references == read_result(cla_run).references
+
+
+def test_a_run_that_lacks_memory_says_where_to_go_on_and_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path
+) -> None:
+    fit, config = Learner.partial_fit, complete(SHORT | {"checkpoint_samples": 64})
+
+    def crowded(self: Learner, images: object) -> Learner:
+        if self.seen >= 160:
+            self.executor.step = lambda stream: torch.empty(1 << 50, dtype=torch.uint8)  # type: ignore[assignment]
+        return fit(self, images)
+
+    monkeypatch.setattr(Learner, "partial_fit", crowded)
+    with pytest.raises(ShortageError) as caught:
+        launch.start(config, tmp_path / "run")
+    message = str(caught.value)
+    assert message.startswith("cpu has too little memory left for training on 16 images of 8×8")
+    assert "the last good checkpoint is " in message
+    assert message.endswith(f"; go on with: ocssl run --resume {tmp_path / 'run'}")
+    assert message in (tmp_path / "run" / "log.txt").read_text()
+    monkeypatch.setattr(Learner, "partial_fit", fit)
+    assert launch.resume(tmp_path / "run").curve == read_result(cla_run).curve
+
+
+def test_probes_that_lack_memory_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "linear_probes", lambda *_, **__: torch.empty(1 << 50, dtype=torch.uint8))
+    with pytest.raises(ShortageError, match=r"left for the probes of 1 encoder; free the device; there was no check"):
+        launch.start(complete(SHORT), tmp_path / "run")

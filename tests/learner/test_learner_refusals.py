@@ -13,7 +13,7 @@ from torch import nn
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
-from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
+from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError, ShortageError
 
 SETTINGS = [
     ({"strategy": "cla-x"}, "unknown strategy 'cla-x'; did you mean 'cla-r'"),
@@ -131,6 +131,47 @@ def test_a_diverging_loss_stops_with_step_and_part_and_is_never_saved(tmp_path) 
     with pytest.raises(DivergedError):
         learner.save(tmp_path / "good")
     assert ocssl.Learner.load(tmp_path / "good").seen == 16
+
+
+def out_of_device_memory() -> None:
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+
+def out_of_host_memory() -> None:
+    torch.empty(1 << 50, dtype=torch.uint8)
+
+
+def out_of_memory_in_a_capture() -> None:
+    try:
+        out_of_device_memory()
+    finally:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize("fail", [out_of_device_memory, out_of_host_memory, out_of_memory_in_a_capture])
+def test_too_little_memory_is_said_with_what_it_was_for(monkeypatch: pytest.MonkeyPatch, fail) -> None:
+    learner = small_learner("er").partial_fit(small_stream(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(learner.executor, "step", lambda stream: fail())
+        with pytest.raises(ShortageError, match="cpu has too little memory left for training on 12 images of 8×8; ch"):
+            learner.partial_fit(small_stream(4))
+    monkeypatch.setattr(learner.machine.augment, "normalize", lambda images: fail())
+    with pytest.raises(ShortageError, match="left for 6 images of 8×8; choose a smaller batch"):
+        learner.transform(small_stream(6))
+    with pytest.raises(MemoryError):  # whom the built-in is enough
+        learner.transform(small_stream(6))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = small_learner("er")
+
+    def fail(stream: torch.Tensor) -> None:
+        raise RuntimeError("a kernel was at fault")
+
+    monkeypatch.setattr(learner.executor, "step", fail)
+    with pytest.raises(RuntimeError, match="a kernel was at fault") as caught:
+        learner.partial_fit(small_stream(4))
+    assert not isinstance(caught.value, ocssl.errors.OcsslError)
 
 
 class Bomb:

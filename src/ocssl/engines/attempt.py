@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from filelock import FileLock, Timeout
 
 from ocssl.engines.jobs import Job
-from ocssl.errors import ConfigError, OcsslError
+from ocssl.errors import ConfigError, OcsslError, ShortageError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.folder import RunFolder
 from ocssl.experiments.launch import resume, start
@@ -46,7 +46,7 @@ def attempt(job: Job, reporter: Reporter | None = None) -> Outcome:
     except Interrupted:
         raise
     except OcsslError as error:
-        return Outcome(error=str(error))
+        return Outcome(error=str(error), again=isinstance(error, ShortageError))  # others may leave the device
     except Exception as error:
         if folder.config.exists():
             folder.note(traceback.format_exc())

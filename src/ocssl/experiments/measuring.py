@@ -16,6 +16,7 @@ from torch.nn import functional
 from ocssl.evaluation import Accuracy, ProbeSchedule, knn_probe, linear_probes
 from ocssl.experiments.material import Material, Part
 from ocssl.learner import Learner
+from ocssl.shortage import enough_memory
 
 CHUNK_PIXELS = {"cpu": 512 * 32**2, "cuda": 2048 * 32**2}
 """How much goes through an encoder at once, and between two reports of progress; an activation of ResNet-18 takes
@@ -114,18 +115,20 @@ class Bench:
         encoders, parts = list(self._waiting.values()), self.material
         if encoders[0].train.is_cuda:
             torch.cuda.empty_cache()  # what training and extraction left behind is in pieces too small for a stack
-        results = linear_probes(
-            [features.train for features in encoders],
-            parts.train.labels,
-            [features.validation for features in encoders],
-            parts.validation.labels,
-            [features.test for features in encoders],
-            parts.test.labels,
-            seed=self._seed,
-            classes=parts.classes,
-            schedule=self._schedule,
-            progress=progress,
-        )
+        purpose = f"the probes of {len(encoders)} encoder{'s' * (len(encoders) > 1)}"
+        with enough_memory(encoders[0].train.device, purpose, "free the device"):
+            results = linear_probes(
+                [features.train for features in encoders],
+                parts.train.labels,
+                [features.validation for features in encoders],
+                parts.validation.labels,
+                [features.test for features in encoders],
+                parts.test.labels,
+                seed=self._seed,
+                classes=parts.classes,
+                schedule=self._schedule,
+                progress=progress,
+            )
         found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
         self._waiting = {}
         return found

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ocssl.errors import CheckpointError, DivergedError
+from ocssl.errors import CheckpointError, DivergedError, ShortageError
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.diagnosis import collapse, diagnose
 from ocssl.experiments.feed import Feed
@@ -100,6 +100,9 @@ class Run:
                 raise self._leave() from None
             except DivergedError as error:
                 raise self._failed(DivergedError(f"{error}; {self._last_checkpoint()}")) from error
+            except ShortageError as error:
+                go_on = f"{self._last_checkpoint()}; go on with: {self._command()}"
+                raise self._failed(ShortageError(f"{error}; {go_on}")) from error
             except CheckpointError as error:
                 go_on = f"{self._last_checkpoint()}; free some space, then: {self._command()}"
                 raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
