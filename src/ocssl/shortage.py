@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import torch
 
-from ocssl.errors import ShortageError
+from ocssl.errors import ConfigError, ShortageError
 
 _SIGNS = ("DefaultCPUAllocator", "ALLOC_FAILED")  # torch's own on a CPU; cuBLAS and cuDNN, which want workspaces
 
@@ -37,3 +38,26 @@ def _lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def must_fit(device: torch.device, size: int, setting: str) -> None:
+    """Refuse a setting that asks for more bytes than a device has in all: a system may grant them, and kill later.
+
+    >>> must_fit(torch.device("cpu"), 1 << 60, "memory_size 1,000,000")    # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: memory_size 1,000,000 takes 1,152,921,505 GB, and cpu has ... GB; choose a smaller one
+    """
+    total = _whole_memory(device)
+    if total is not None and size > total:
+        needed, there = (f"{number / 1e9:,.0f} GB" for number in (size, total))
+        raise ConfigError(f"{setting} takes {needed}, and {device} has {there}; choose a smaller one")
+
+
+def _whole_memory(device: torch.device) -> int | None:
+    """Bytes of memory that a device has, where anybody knows."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu" and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None

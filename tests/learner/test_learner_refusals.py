@@ -40,6 +40,7 @@ SETTINGS = [
     ({"strategy": "osiris-r", "method": "simsiam"}, "brings its own objective"),
     ({"strategy": "scale", "method_options": {"temperature": 1}}, "no use for method_options"),
     ({"memory_size": 3}, "memory_size"),
+    ({"memory_size": 10**12}, r"memory_size 1,000,000,000,000 takes \d+,\d+ GB, and cpu has [\d,]+ GB; choose"),
     ({"memory_size": 8}, "too small for strategy 'er' to ever replay; it needs at least 9"),
     ({"passes": 0}, "passes must be a whole number of at least 1"),
     ({"lr": -0.1}, "lr must be a number"),

@@ -12,6 +12,7 @@ books, and features too where the policy compares them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from ocssl.distributed import Group, current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.memory.shelf import Shelf
 from ocssl.registry import Registry
+from ocssl.shortage import must_fit
 
 _registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
 register = _registry.register
@@ -86,6 +88,8 @@ class Memory:
         self.porch = porch
         self.device = torch.device(device)
         self._divided, self._kept_by_all = Shelf(capacity, porch, current()), Shelf(capacity, porch, Group())
+        sizes = [self._shelf(name).rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
+        must_fit(self.device, self._divided.rows * math.prod(image_shape) + sum(sizes), f"memory_size {capacity:,}")
         self.images = torch.zeros(self._divided.rows, *image_shape, dtype=torch.uint8, device=device)
         self.columns = {
             name: torch.zeros(self._shelf(name).rows, *column.shape, dtype=column.dtype, device=device)
