@@ -14,6 +14,7 @@ from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
 from ocssl.optimizer import SGD
+from ocssl.shortage import must_fit
 from ocssl.step import Machine
 from ocssl.strategies import Setup, Strategy
 
@@ -32,6 +33,9 @@ def check(asked: Learner) -> None:
     together = distributed.current().size
     if asked.stream_batch < together:
         raise ConfigError(f"stream_batch ({asked.stream_batch}) must be at least the number of processes ({together})")
+    widest = max(("hidden_dim", "output_dim"), key=lambda name: getattr(asked, name))
+    heads = 4 * asked.hidden_dim * (asked.hidden_dim + asked.output_dim)  # bytes, of the projector alone
+    must_fit(torch.device("cpu"), heads, f"{widest} {getattr(asked, widest):,}")  # where networks are made
     settings.require("tau", asked.tau, low=0, high=1)
     settings.require("seed", asked.seed, low=0, whole=True)
     if asked.omega is not None:

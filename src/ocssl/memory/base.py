@@ -89,7 +89,8 @@ class Memory:
         self.device = torch.device(device)
         self._divided, self._kept_by_all = Shelf(capacity, porch, current()), Shelf(capacity, porch, Group())
         sizes = [self._shelf(name).rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
-        must_fit(self.device, self._divided.rows * math.prod(image_shape) + sum(sizes), f"memory_size {capacity:,}")
+        whole = self._divided.rows * math.prod(image_shape) + sum(sizes)
+        must_fit(self.device, whole, f"memory_size {capacity:,} for images of {'×'.join(map(str, image_shape[1:]))}")
         self.images = torch.zeros(self._divided.rows, *image_shape, dtype=torch.uint8, device=device)
         self.columns = {
             name: torch.zeros(self._shelf(name).rows, *column.shape, dtype=column.dtype, device=device)
