@@ -11,7 +11,7 @@ import pytest
 from sweeping import SHAPES, kill_worker, wait_for
 
 from ocssl.engines import Job, make_engine
-from ocssl.errors import ConfigError, MissingExtraError
+from ocssl.errors import ConfigError, MissingExtraError, ShortageError
 from ocssl.experiments.result import Result, read_result
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
@@ -90,6 +90,24 @@ def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, m
     assert done.error == "RuntimeError: out of luck (the last of 2 attempts)"
     assert done.attempts == 2
     assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ocssl.experiments import runner
+
+    train, tries = runner.Run._train_and_measure, []
+
+    def crowded_at_first(self: runner.Run) -> Result:
+        tries.append(self)
+        if len(tries) == 1:
+            raise ShortageError("cpu has too little memory left")
+        return train(self)
+
+    monkeypatch.setattr(runner.Run, "_train_and_measure", crowded_at_first)
+    (done,) = make_engine("local", retries=1, quiet=True).run([job("run", tmp_path)])
+    assert (done.error, done.attempts) == (None, 2)
 
 
 def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
