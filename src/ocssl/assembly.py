@@ -14,7 +14,7 @@ from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
 from ocssl.optimizer import SGD
-from ocssl.shortage import must_fit
+from ocssl.shortage import enough_memory, must_fit
 from ocssl.step import Machine
 from ocssl.strategies import Setup, Strategy
 
@@ -46,6 +46,11 @@ def check(asked: Learner) -> None:
 def assemble(asked: Learner) -> Machine:
     """Networks, memory, augmentation, optimiser and generator as a learner's settings ask for them."""
     device = settings.pick_device(asked.device)
+    with enough_memory(device, "a learner", "choose a smaller memory_size or backbone, or free the device"):
+        return _machine(asked, device)
+
+
+def _machine(asked: Learner, device: torch.device) -> Machine:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(asked.seed, 0))
         encoder, strategy = _networks(asked)

@@ -138,9 +138,7 @@ class Learner:
 
     def _begin(self) -> None:
         check(self)
-        asked = settings.pick_device(self.device)
-        with enough_memory(asked, "a learner", "choose a smaller memory_size or backbone, or free the device"):
-            self.machine = assemble(self)
+        self.machine = assemble(self)
         self.executor: Executor = make_executor(self.execution, self.machine)
         self.budget = Budget(views=self.machine.strategy.views)
         self.seen = 0

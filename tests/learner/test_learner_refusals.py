@@ -161,7 +161,7 @@ def test_too_little_memory_is_said_with_what_it_was_for(monkeypatch: pytest.Monk
     monkeypatch.setattr(learner.machine.augment, "normalize", lambda images: fail())
     with pytest.raises(ShortageError, match="left for 6 images of 8×8; choose a smaller batch"):
         learner.transform(small_stream(6))
-    with pytest.raises(MemoryError):  # whom the built-in is enough
+    with pytest.raises(MemoryError):  # for code that knows the built-in only
         learner.transform(small_stream(6))
 
 
