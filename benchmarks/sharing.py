@@ -1,6 +1,6 @@
 """Several learners on one GPU, a process each: their steps a second together, against one alone, in one call.
 
-python benchmarks/sharing.py --processes 3 --batch 30         # with and without nvidia-cuda-mps-control -d
+python benchmarks/sharing.py --processes 3 6 --batch 30         # with and without nvidia-cuda-mps-control -d
 python benchmarks/sharing.py --device cpu --backbone convnet-w8 --batch 24 --steps 30    # a rehearsal
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -54,7 +55,7 @@ def steps_a_second(arguments: argparse.Namespace, processes: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=int, nargs="+", default=[2])
     parser.add_argument("--strategy", default="er")
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--batch", type=int, default=138)
@@ -62,12 +63,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    alone, together = steps_a_second(arguments, 1), steps_a_second(arguments, arguments.processes)
+    alone = steps_a_second(arguments, 1)
+    rows = []
+    for processes in arguments.processes:
+        together = steps_a_second(arguments, processes)
+        rows.append({"processes": processes, "together": round(together, 1), "ratio": round(together / alone, 3)})
+        print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     found = {
-        "strategy": arguments.strategy, "batch": arguments.batch, "processes": arguments.processes,
-        "alone": round(alone, 1), "together": round(together, 1), "ratio": round(together / alone, 3),
+        "strategy": arguments.strategy, "batch": arguments.batch, "mps": "CUDA_MPS_PIPE_DIRECTORY" in os.environ,
+        "torch": torch.__version__, "alone": round(alone, 1), "steps_a_second": rows,
     }  # fmt: skip
-    print("  ".join(f"{name} {value}" for name, value in found.items()))
     if arguments.output:
         arguments.output.write_text(json.dumps(found, indent=1))
 

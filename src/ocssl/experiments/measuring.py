@@ -22,7 +22,7 @@ CHUNK_PIXELS = {"cpu": 512 * 32**2, "cuda": 2048 * 32**2}
 """How much goes through an encoder at once, and between two reports of progress; an activation of ResNet-18 takes
 128 bytes a pixel in half precision."""
 LEAST_AT_ONCE = 64  # images, however large
-WAITING_BYTES = 2 << 30  # of features that may wait on a GPU for their probes; 20 experiences of CIFAR-100 have 1.3e9
+WAITING_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
 PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
 
 Progress = Callable[[int, int], None]
@@ -113,8 +113,7 @@ class Bench:
         if not self._waiting:
             return {}
         encoders, parts = list(self._waiting.values()), self.material
-        if encoders[0].train.is_cuda:
-            torch.cuda.empty_cache()  # what training and extraction left behind is in pieces too small for a stack
+        self._give_back()  # what training and extraction left behind is in pieces too small for a stack
         purpose = f"the probes of {len(encoders)} encoder{'s' * (len(encoders) > 1)}"
         with enough_memory(encoders[0].train.device, purpose, "free the device"):
             results = linear_probes(
@@ -131,7 +130,14 @@ class Bench:
             )
         found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
         self._waiting = {}
+        del encoders
+        self._give_back()
         return found
+
+    def _give_back(self) -> None:
+        """Return device memory that torch holds and does not use, so that a run takes little more than it needs."""
+        if self.material.train.pool.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def knn(self, features: Features) -> Accuracy:
         """Test accuracy of a vote of the nearest training samples."""
