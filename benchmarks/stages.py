@@ -1,8 +1,8 @@
 """Where the time of one training step goes: milliseconds of the device, stage by stage.
 
-Every kernel counts for the stage that launched it, so the numbers are the device's own work, without the gaps that
-Python leaves between kernels; the last column is what a step takes by the clock. A captured step runs the very kernels
-of the uncaptured one, without gaps.
+Every kernel counts once, for the stage during which it was launched, so the numbers are the device's own work, without
+the gaps that Python leaves between kernels; the last column is what a step takes by the clock. A captured step runs the
+very kernels of the uncaptured one, without gaps.
 
     python benchmarks/stages.py --strategy cla-e --output stages.json
     python benchmarks/stages.py --device cpu --backbone convnet-w8 --batch 24    # a rehearsal
@@ -28,10 +28,10 @@ import ocssl.execution
 
 STAGES = ("compose", "views", "mix", "forward", "losses", "optimiser", "after the step", "memory")
 REST = "backward"  # runs in threads of its own and is what is left
-UNPLACED = "unplaced"  # kernels that the profiler does not know the origin of
+UNPLACED = "unplaced"  # kernels whose launch the profiler does not know
 CLOCK = "by the clock"
 MARK = "stage: "
-RUNTIME = "cu"  # cudaLaunchKernel and its like, numbered apart from torch's calls: they may claim another's kernels
+RUNTIME = "cu"  # cudaLaunchKernel and its like
 PROFILED = 2  # minibatches
 CASES = [("eager", "fp32"), ("eager", "bf16"), ("compiled", "bf16")]  # as it was, as it became
 
@@ -73,24 +73,42 @@ def stages(arguments: argparse.Namespace, execution: str, precision: str) -> dic
     with profile(activities=activities) as found:
         learner.partial_fit(images[: 10 * PROFILED])
         synchronise(on_gpu)
+    parts = of_kernels(found) if on_gpu else of_operations(found)
     steps = PROFILED * learner.passes
+    return {name: spent / steps for name, spent in parts.items()} | {CLOCK: clock(learner, images, on_gpu)}
+
+
+def of_kernels(found: profile) -> dict[str, float]:
+    """Milliseconds of the device for each stage: a kernel belongs to the innermost stage that was open at its launch.
+
+    The backward pass launches from a thread of its own, while the one with the stages waits outside all of them.
+    """
+    assert found.profiler is not None
+    events = found.profiler.kineto_results.events()
+    on_host = [event for event in events if event.device_type() == DeviceType.CPU]
+    marks = [event for event in on_host if event.name().startswith(MARK)]
+    launched = {event.correlation_id(): event.start_ns() for event in on_host if event.name().startswith(RUNTIME)}
+    parts = dict.fromkeys((*STAGES, REST, UNPLACED), 0.0)
+    for event in events:
+        if event.device_type() == DeviceType.CUDA and not event.is_user_annotation():
+            at = launched.get(event.correlation_id())
+            opened = [mark for mark in marks if at is not None and mark.start_ns() <= at <= mark.end_ns()]
+            innermost = max(opened, key=lambda mark: mark.start_ns(), default=None)
+            name = innermost.name().removeprefix(MARK) if innermost else REST if at is not None else UNPLACED
+            parts[name] += event.duration_ns() / 1e6
+    return parts
+
+
+def of_operations(found: profile) -> dict[str, float]:
+    """The same on a CPU, where an operation is its own kernel."""
     parts = dict.fromkeys((*STAGES, REST), 0.0)
     for event in found.events():
-        if not event.name.startswith((MARK, RUNTIME)) and event.device_type == DeviceType.CPU:
-            spent = sum(kernel.duration for kernel in event.kernels) if on_gpu else event.self_cpu_time_total
-            parts[stage_of(event)] += spent / steps / 1000
-    if on_gpu:
-        kernels = (event for event in found.events() if event.device_type == DeviceType.CUDA)
-        whole = sum(event.device_time for event in kernels if not event.is_user_annotation)
-        parts[UNPLACED] = whole / steps / 1000 - sum(parts.values())
-    return parts | {CLOCK: clock(learner, images, on_gpu)}
-
-
-def stage_of(event: Any) -> str:
-    """The innermost stage that an operation was called in."""
-    while event is not None and not event.name.startswith(MARK):
-        event = event.cpu_parent
-    return REST if event is None else event.name.removeprefix(MARK)
+        if not event.name.startswith(MARK):
+            caller = event.cpu_parent
+            while caller is not None and not caller.name.startswith(MARK):
+                caller = caller.cpu_parent
+            parts[REST if caller is None else caller.name.removeprefix(MARK)] += event.self_cpu_time_total / 1000
+    return parts
 
 
 def make(arguments: argparse.Namespace, precision: str, execution: str) -> ocssl.Learner:
