@@ -15,14 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl import memory, methods, strategies
 from ocssl.batch import Batch, Outcome
 from ocssl.learner import Learner
 from ocssl.memory import Column
 from ocssl.methods import Dims
-from ocssl.nn import Features
+from ocssl.nn import Encoder, Features
+from ocssl.strategies import Strategy, Target
 
 SIZE = 8
 STREAM_BATCH = 4
@@ -85,19 +86,38 @@ Build = Callable[..., Learner]
 
 def _trains(build: Build) -> None:
     learner = build()
-    before = {key: tensor.clone() for key, tensor in learner.machine.encoder.named_parameters()}
-    frozen = [p for p in learner.machine.strategy.parameters() if not p.requires_grad]
+    machine, step = learner.machine, learner.executor.step
+    before = {key: tensor.clone() for key, tensor in machine.encoder.named_parameters()}
+    teachers = _teachers(machine.strategy)
+    reached: set[nn.Parameter] = set()
+
+    def watched(stream: Tensor) -> Outcome:
+        outcome = step(stream)
+        reached.update(p for p in machine.optimizer.parameters if p.grad is not None and p.grad.any())
+        leaked = [key for key, parameter in teachers.items() if parameter.grad is not None]
+        assert not leaked, f"a teacher or frozen parameter received a gradient: {leaked[:5]}"
+        return outcome
+
+    learner.executor.step = watched  # type: ignore[method-assign]
     learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(20, seed=1))
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
-    moved = [key for key, tensor in learner.machine.encoder.named_parameters() if not torch.equal(tensor, before[key])]
+    moved = [key for key, tensor in machine.encoder.named_parameters() if not torch.equal(tensor, before[key])]
     assert len(moved) == len(before), f"never trained: {sorted(before.keys() - set(moved))}"
-    assert all(p.grad is None for p in frozen), "a frozen parameter received a gradient"
-    stored = [] if learner.machine.memory is None else learner.machine.memory.state_dict().values()
+    idle = [key for key, p in machine.strategy.named_parameters() if p.requires_grad and p not in reached]
+    assert not idle, f"never trained: {idle}; let the loss reach them, or freeze them with requires_grad_(False)"
+    stored = [] if machine.memory is None else machine.memory.state_dict().values()
     assert not any(t.requires_grad for t in stored), "the memory keeps tensors that require gradients"
     parts = sum(value for key, value in losses.items() if key != "total")
     assert abs(parts - losses["total"]) < 1e-4, f"the parts of the loss do not add up to the total: {losses}"
+
+
+def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
+    """Parameters that no gradient may reach: frozen ones, and those of copies of the encoder and of targets."""
+    copies = [module for module in strategy.modules() if isinstance(module, Encoder | Target)]
+    copied = {parameter for module in copies for parameter in module.parameters()}
+    return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 
 
 def _repeats_with_the_seed(build: Build) -> None:

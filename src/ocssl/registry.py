@@ -1,7 +1,8 @@
 """Names for things that others may add to: strategies, methods, memories, backbones, data sets.
 
 A decorator registers; an unknown name is refused with the nearest known one; packages installed beside ocssl can
-announce theirs through an entry point group and are imported only when their name is asked for.
+announce theirs through an entry point group and are imported only when their name is asked for. Modules named in
+``OCSSL_PLUGINS``, separated by commas, are imported as soon as a name is not known without them, or all are listed.
 
 >>> animals = Registry[type]("animal")
 >>> @animals.register("cat")
@@ -17,6 +18,8 @@ ocssl.errors.ConfigError: unknown animal 'cta'; did you mean 'cat'? Known: cat
 from __future__ import annotations
 
 import difflib
+import importlib
+import os
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -24,6 +27,8 @@ from typing import Generic, TypeVar
 from ocssl.errors import ConfigError
 
 T = TypeVar("T")
+
+PLUGINS = "OCSSL_PLUGINS"
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
@@ -36,6 +41,23 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     return ConfigError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}")
+
+
+def import_plugins() -> None:
+    """Import the modules that ``OCSSL_PLUGINS`` names, for what they register; a second time does nothing."""
+    for module in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise ConfigError(
+                f"cannot import '{module}' of {PLUGINS}: {_reason(error)}; correct it, or put its folder on PYTHONPATH"
+            ) from error
+
+
+def _reason(error: Exception) -> str:
+    """An exception in a line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 class Registry(Generic[T]):
@@ -71,22 +93,37 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Every listed name, plugins included, in the order of registration."""
+        import_plugins()
         listed = [name for name in self._entries if name not in self._unlisted]
-        return [*listed, *(name for name in self._plugins() if name not in self._entries)]
+        return [*listed, *(name for name in self._announced() if name not in self._entries)]
 
     def get(self, name: str) -> T:
         """The entry called ``name``; :class:`ConfigError` with the nearest known name otherwise."""
         if not isinstance(name, str):
             raise ConfigError(f"{self.kind} must be a name, not {name!r}")
-        if name not in self._entries and name in self._plugins():
-            entry: T = self._plugins()[name].load()
-            self._entries.setdefault(name, entry)
-        if name not in self._entries:
+        if name not in self:
             raise unknown(self.kind, name, self.names())
+        if name not in self._entries:
+            entry = self._load(self._announced()[name])
+            self._entries.setdefault(name, entry)
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._plugins()
+        if name not in self._entries:
+            import_plugins()
+        return name in self._entries or name in self._announced()
 
-    def _plugins(self) -> dict[str, EntryPoint]:
+    def _announced(self) -> dict[str, EntryPoint]:
+        """Entry points of installed packages by name."""
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+
+    def _load(self, point: EntryPoint) -> T:
+        try:
+            entry: T = point.load()
+        except Exception as error:
+            package = f"package '{point.dist.name}'" if point.dist else "an unnamed package"
+            raise ConfigError(
+                f"cannot import {self.kind} '{point.name}' ({point.value}) of {package}: {_reason(error)}; "
+                "mend or uninstall the package"
+            ) from error
+        return entry

@@ -87,7 +87,7 @@ def plugin(tmp_path, monkeypatch):
         "[ocssl.strategies]\nsomeones-plain = someones_plugin:Plain\nsomeones-own = someones_plugin:SelfRegistered\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    yield
+    yield tmp_path
     sys.modules.pop("someones_plugin", None)
 
 
@@ -105,6 +105,72 @@ def test_an_installed_package_announces_names_and_is_imported_only_when_one_is_a
 def test_an_announced_name_is_suggested_too():
     with pytest.raises(ConfigError, match="did you mean 'someones-plain'"):
         strategies.get("someones-plane")
+
+
+def test_an_entry_point_that_cannot_be_imported_is_refused_by_its_name_and_package(plugin):
+    (plugin / "someones_plugin.py").write_text("import nowhere_to_be_found")
+    with pytest.raises(ConfigError) as refused:
+        strategies.get("someones-own")
+    assert str(refused.value) == (
+        "cannot import strategy 'someones-own' (someones_plugin:SelfRegistered) of package 'someones-plugin': "
+        "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package"
+    )
+    assert strategies.get("er").__name__ == "ExperienceReplay"
+
+
+def test_an_entry_point_that_names_nothing_is_refused_too(plugin):
+    (plugin / "someones_plugin.py").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot import strategy 'someones-plain' .*: AttributeError: "):
+        strategies.get("someones-plain")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Two modules on the path, one with a strategy and one with a memory, and OCSSL_PLUGINS to name them in."""
+    (tmp_path / "own_strategy_module.py").write_text(
+        "from ocssl.strategies import Finetune, register\n\n@register('own-strategy')\nclass Own(Finetune): ...\n"
+    )
+    (tmp_path / "own_memory_module.py").write_text(
+        "from ocssl.memory import Fifo, register\n\n@register('own-memory')\nclass Own(Fifo): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("OCSSL_PLUGINS", "own_strategy_module, own_memory_module")
+    yield tmp_path
+    for name in ("own_strategy_module", "own_memory_module"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("own")
+def test_modules_of_the_environment_are_imported_when_a_name_is_not_known_without_them():
+    assert strategies.get("er").__name__ == "ExperienceReplay"
+    assert "own_strategy_module" not in sys.modules
+    assert strategies.get("own-strategy").__module__ == "own_strategy_module"
+    assert memory.get("own-memory").__module__ == "own_memory_module"
+
+
+@pytest.mark.usefixtures("own")
+def test_names_of_the_environments_modules_are_listed_and_suggested():
+    assert strategies.names()[-1] == "own-strategy"
+    with pytest.raises(ConfigError, match="did you mean 'own-memory'"):
+        memory.get("own-memroy")
+
+
+def test_a_module_of_the_environment_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("OCSSL_PLUGINS", "no_such_module")
+    message = (
+        "cannot import 'no_such_module' of OCSSL_PLUGINS: ModuleNotFoundError: No module named 'no_such_module'; "
+        "correct it, or put its folder on PYTHONPATH"
+    )
+    for ask in (strategies.names, lambda: strategies.get("mine"), lambda: "mine" in strategies.base._registry):
+        with pytest.raises(ConfigError) as refused:
+            ask()
+        assert str(refused.value) == message
+
+
+def test_a_module_of_the_environment_that_fails_is_named_with_the_first_line_of_why(own):
+    (own / "own_strategy_module.py").write_text("raise RuntimeError('half\\ndone')")
+    with pytest.raises(ConfigError, match=r"cannot import 'own_strategy_module' of OCSSL_PLUGINS: RuntimeError: half;"):
+        strategies.names()
 
 
 @pytest.mark.usefixtures("plugin")

@@ -146,6 +146,12 @@ def test_iid_training_costs_what_the_stream_would(train: Part) -> None:
     assert not torch.equal(first_epoch, iid.indices(900, 1800))
 
 
+def test_iid_training_costs_no_more_than_a_stream_that_drops_incomplete_minibatches(train: Part) -> None:
+    online, iid = (plan_route(settings(iid=flag, stream_batch=8, batch=8), train, views=2) for flag in (False, True))
+    assert online.cbp == 2 * 8 * 2 * (10 * (90 // 8))
+    assert iid.cbp == online.cbp
+
+
 @pytest.mark.parametrize("iid", [False, True])
 def test_a_total_cbp_ends_the_way_within_one_batch_and_counts_what_was_spent_before(train: Part, iid: bool) -> None:
     route = plan_route(settings(iid=iid, cbp=7_777), train, views=2, spent=1_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,48 @@ def test_compare_says_when_protocols_differ(ocssl: Command, tmp_path: Path, runs
     (tmp_path / "authors.json").write_text(json.dumps(other))
     assert "do not compare" in ocssl("compare", runs[0], "authors.json")[1]
     assert "do not compare" not in ocssl("compare", *runs)[1]
+
+
+def test_compare_tells_runs_apart_that_differ_in_their_folders_alone(
+    ocssl: Command, tmp_path: Path, runs: list[Path]
+) -> None:
+    twins = [tmp_path / lr / "seed0" for lr in ("lr0.1", "lr0.3")]
+    for twin in twins:
+        shutil.copytree(runs[0], twin)
+    code, out, err = ocssl("compare", *twins, "--plot", "curves.svg")
+    assert code == 0, err
+    drawn = (tmp_path / "curves.svg").read_text()
+    for name in ("(lr0.1/seed0)", "(lr0.3/seed0)"):
+        assert name in out
+        assert name in drawn
+
+
+def test_numbers_of_validation_images_are_called_that(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+    code, out, err = ocssl("run", "-q", "-o", "run", *as_options(SHORT | {"measure_on": "validation"}))
+    assert code == 0, err
+    assert "validation images" in out
+    assert "validation" in ocssl("show", "run")[1]
+    assert "validation" not in ocssl("show", runs[0])[1]
+    assert "measured on validation images, others on test images" in ocssl("compare", runs[0], "run")[1]
+    assert "of 180 test images" in ocssl("probe", "run", "-q")[1]  # ten of each class
+
+
+def test_probe_notices_that_the_images_have_changed(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+    from PIL import Image
+
+    for split, count in (("train", 20), ("test", 10)):
+        for label in range(2):
+            (tmp_path / "set" / split / str(label)).mkdir(parents=True)
+            for number in range(count):
+                colour = (200 * label, 10 * number, 100)
+                Image.new("RGB", (8, 8), colour).save(tmp_path / "set" / split / str(label) / f"{number}.png")
+    measure = ("probe", runs[0], "--dataset", f"folder:{tmp_path / 'set'}", "-q")
+    before = ocssl(*measure)[1]
+    assert "linear 50.00 %" not in before
+    assert ocssl(*measure)[1] == before
+    for image in (tmp_path / "set").rglob("*.png"):
+        Image.new("RGB", (8, 8), (77, 77, 77)).save(image)
+    assert "linear 50.00 %" in ocssl(*measure)[1]
 
 
 def test_probe_repeats_a_runs_final_number_and_keeps_the_features(ocssl: Command, runs: list[Path]) -> None:

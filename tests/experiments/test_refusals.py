@@ -7,7 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from command import TINY, Command, as_options
+
+from ocssl.experiments import launch
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "evaluate": "never"}
 
@@ -79,6 +82,38 @@ def test_a_resumed_run_cannot_change_what_decides_its_numbers(
     before = fingerprint(stopped)
     assert words in refused(ocssl, "run", "--resume", stopped, *change)
     assert fingerprint(stopped) == before
+
+
+def test_a_finished_run_cannot_change_them_either(ocssl: Command, finished: Path) -> None:
+    assert "lr 0.1, which a resumed run cannot change to 0.7" in refused(
+        ocssl, "run", "--resume", finished, "--lr", "0.7"
+    )
+    code, out, _ = ocssl("run", "--resume", finished, "--lr", "0.1", "--device", "cpu")
+    assert (code, "finished" in out) == (0, True)
+
+
+def test_the_setting_that_may_not_change_is_named_and_no_other(ocssl: Command, stopped: Path) -> None:
+    changes = as_options({"checkpoint_samples": 48, "tau": 0.5})
+    assert "tau 0.999" in refused(ocssl, "run", "--resume", stopped, *changes)
+
+
+def test_a_resumed_run_takes_as_many_threads_as_before(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = max((stopped / "checkpoints").glob("[0-9]*")) / "state.json"
+    saved = json.loads(state.read_text())
+    assert saved["threads"] >= 1
+    state.write_text(json.dumps(saved | {"threads": 2}))
+    seen = []
+    monkeypatch.setattr(launch.Run, "complete", lambda run: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        launch.resume(stopped)
+        monkeypatch.setattr("os.cpu_count", lambda: 1)
+        launch.resume(stopped)
+        assert (seen, torch.get_num_threads()) == ([2, 1], 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_resumed_run_may_change_where_and_how_often_it_is_saved(ocssl: Command, stopped: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor
@@ -76,19 +78,99 @@ def test_a_strategy_with_a_secret_is_caught_when_resumed(registered) -> None:
         check_strategy("secretive")
 
 
-def test_a_strategy_that_trains_its_target_is_caught(registered) -> None:
-    class Leaky(Strategy):
-        def __init__(self, setup) -> None:
-            super().__init__(setup)
-            self.leak = torch.nn.Parameter(torch.ones(()), requires_grad=False)
+class Idle(Strategy):
+    """Has a head whose output comes nowhere near the loss."""
 
+    def __init__(self, setup) -> None:
+        super().__init__(setup)
+        self.head = torch.nn.Linear(setup.output_dim, 2)
+
+    def penalty(self, batch, views, features):
+        return {"penalty": 0.1 * features.projected.square().mean() + self.part(self.head(features.projected))}
+
+    def part(self, output: Tensor) -> Tensor:
+        return output.detach().sum() * 0
+
+
+class Weightless(Idle):
+    """The same, in the loss with weight zero."""
+
+    def part(self, output: Tensor) -> Tensor:
+        return output.sum() * 0
+
+
+@pytest.mark.parametrize("kind", [Idle, Weightless])
+def test_a_head_that_never_learns_is_caught(registered, kind: type[Strategy]) -> None:
+    registered("idle", kind)
+    with pytest.raises(AssertionError, match=r"never trained: \['head.weight', 'head.bias'\]; .* requires_grad_"):
+        check_strategy("idle")
+
+
+def test_a_head_that_comes_too_late_for_the_optimiser_is_caught(registered) -> None:
+    class Late(Strategy):
         def penalty(self, batch, views, features):
-            self.leak.grad = torch.ones(())
-            return {}
+            if not hasattr(self, "scale"):
+                self.scale = torch.nn.Parameter(torch.ones(()))
+            return {"penalty": 0.1 * (self.scale * features.projected).square().mean()}
 
-    registered("leaky", Leaky)
-    with pytest.raises(AssertionError, match="frozen parameter received a gradient"):
+    registered("late", Late)
+    with pytest.raises(AssertionError, match=r"never trained: \['scale'\]"):
+        check_strategy("late")
+
+
+def test_a_method_with_a_head_that_never_learns_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ocssl.methods import SimSiam, base
+
+    class Idle(SimSiam):
+        def __init__(self, dims) -> None:
+            super().__init__(dims)
+            self.head = torch.nn.Linear(dims.output, 2)
+
+    monkeypatch.setitem(base._registry._entries, "idle", Idle)
+    with pytest.raises(AssertionError, match=r"never trained: \['method.head.weight', 'method.head.bias'\]"):
+        check_method("idle")
+
+
+class Leaky(Strategy):
+    """Follows a teacher that it forgot to freeze, and to run without gradients."""
+
+    def __init__(self, setup) -> None:
+        super().__init__(setup)
+        self.teacher = copy.deepcopy(setup.encoder)
+
+    def penalty(self, batch, views, features):
+        target = self.teacher(views, features.joint).projected
+        return {"follow": 0.1 * (features.projected - target).square().mean()}
+
+
+class Thawing(Leaky):
+    """Freezes it, and thaws it later."""
+
+    def __init__(self, setup) -> None:
+        super().__init__(setup)
+        self.teacher.requires_grad_(False)
+
+    def boundary(self, encoder) -> None:
+        self.teacher.requires_grad_(True)
+
+
+@pytest.mark.parametrize("kind", [Leaky, Thawing])
+def test_a_strategy_that_trains_its_teacher_is_caught(registered, kind: type[Strategy]) -> None:
+    registered("leaky", kind)
+    with pytest.raises(AssertionError, match=r"teacher or frozen parameter received a gradient: \['teacher.backbone"):
         check_strategy("leaky")
+
+
+def test_a_teacher_that_is_neither_frozen_nor_trained_is_caught(registered) -> None:
+    class Unfrozen(Leaky):
+        def penalty(self, batch, views, features):
+            with torch.no_grad():
+                target = self.teacher(views, features.joint).projected
+            return {"follow": 0.1 * (features.projected - target).square().mean()}
+
+    registered("unfrozen", Unfrozen)
+    with pytest.raises(AssertionError, match=r"never trained: \['teacher.backbone"):
+        check_strategy("unfrozen")
 
 
 def test_a_memory_that_keeps_a_sample_twice_is_caught(registered) -> None:

@@ -19,6 +19,7 @@ def content(*, final: float = 50.0, avg: float = 43.0, seed: int = 0, **settings
     found: dict[str, Any] = json.loads(CLA_E.read_text())
     found |= {"final": final, "avg": avg, "curve": [*found["curve"][:-1], final], "seed": seed}
     found["config"] |= {"seed": seed, **settings}
+    found |= {name: found["config"][name] for name in ("strategy", "method", "memory", "dataset")}
     if "protocol" in settings:
         found["protocol"] = found["config"]["variant"] = settings["protocol"]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from made_up import Ocssl, content, put
+import yaml
+from made_up import PUBLISHED, Ocssl, content, put
 
 from ocssl.engines import Done, Job
 from ocssl.errors import ConfigError
@@ -20,7 +22,10 @@ from ocssl.experiments.result import Result, read_result
 from ocssl.paper import Cell, Store, cells, find_table, read_store
 from ocssl.paper.filling import fill
 from ocssl.paper.plan import make_plan
-from ocssl.paper.tuned import read_values
+from ocssl.paper.tuned import Tuned, read_values
+from ocssl.sweeps.driver import start_sweep
+from ocssl.sweeps.machines import Machines
+from ocssl.sweeps.plan import parse_sweep, read_sweep
 
 TINY = {
     "samples_per_class": 10,
@@ -35,6 +40,8 @@ TINY = {
     "probe": {"max_epochs": 2},
     "device": "cpu",
 }
+HIGH: Tuned = "high-simsiam", "cifar100", "clean"
+CLA_E = {"dataset": "cifar100", "method": "simsiam", "budget": "high", "strategy": "cla-e", "lr": 0.1, "omega": 1.0}
 SMALL = [word for name, value in TINY.items() for word in ("--set", f"{name}={json.dumps(value)}")]
 
 
@@ -155,15 +162,86 @@ def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocs
 
 
 def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path) -> None:
-    table, file = find_table("high-simsiam"), tmp_path / "best.yaml"
+    file = tmp_path / "best.yaml"
     common = "dataset: cifar100\nmethod: simsiam\nbudget: high\n"
     file.write_text(f"# Best of 28\n{common}strategy: cla-e\nlr: 0.1\nomega: 1.0\n")
-    assert read_values(file, table) == {"cla-e": {"lr": 0.1, "omega": 1.0}}
+    assert read_values(file, HIGH) == {"cla-e": {"lr": 0.1, "omega": 1.0}}
     file.write_text(f"{common}strategy: er\nmemory: fifo\nlr: 0.03\n")
-    assert read_values(file, table) == {"er-fifo": {"lr": 0.03}}
+    assert read_values(file, HIGH) == {"er-fifo": {"lr": 0.03}}
+    file.write_text(f"{common}iid: true\nlr: 0.03\n")
+    assert read_values(file, HIGH) == {"iid": {"lr": 0.03}}
     file.write_text(f"{common}strategy: er\nmemory: minred\nlr: 0.03\n")
     with pytest.raises(ConfigError, match="no row of table 'high-simsiam'"):
-        read_values(file, table)
+        read_values(file, HIGH)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"protocol": "authors"}, "cla-e, the nearest, has protocol clean, not authors"),
+        ({"dataset": "imagenet100"}, "cla-e, the nearest, has dataset cifar100, not imagenet100"),
+        ({"method": "simclr"}, "cla-e, the nearest, has method simsiam, not simclr"),
+        ({"budget": "low"}, "cla-e, the nearest, has batch 138, not 30"),
+        ({"passes": 6}, "cla-e, the nearest, has passes 3, not 6"),
+        ({"memory": "reservoir"}, "cla-e, the nearest, has memory fifo, not reservoir"),
+        ({"backbone": "convnet-w8"}, "cla-e, the nearest, has backbone resnet18, not convnet-w8"),
+        ({"samples_per_class": 50}, "cla-e, the nearest, has samples_per_class None, not 50"),
+        ({"lr": None}, "'best.yaml' is not the configuration of a run: lr: input should be a valid number"),
+        ({"lr": -3.0}, "lr of cla-e in 'best.yaml' must be a number of at least 0, not -3.0"),
+        ({"lr": math.nan}, "lr of cla-e in 'best.yaml' must be a number of at least 0, not nan"),
+        ({"strategy": "er", "memory": "fifo"}, "gives er-fifo an omega, which its strategy has no use for"),
+        ({"stratgey": "er"}, "'best.yaml' is not the configuration of a run: unknown setting 'stratgey'"),
+    ],
+)
+def test_a_configuration_tuned_for_something_else_is_refused(
+    tmp_path: Path, ocssl: Ocssl, change: dict[str, object], said: str
+) -> None:
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(CLA_E | change))
+    code, printed = ocssl("paper", "run", "high-simsiam", "--tuned", "best.yaml", "--seeds", "0", "--dry-run")
+    assert code == 2
+    assert said in printed
+
+
+def test_where_and_how_fast_a_sweep_ran_does_not_matter(tmp_path: Path) -> None:
+    how = {"execution": "compiled", "device": "cuda:3", "data_root": "elsewhere", "knn": False, "seed": 5}
+    judged = {"measure_on": "validation", "evaluate": "final", "references": False, "keep_checkpoints": 1}
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(CLA_E | how | judged))
+    assert read_values(tmp_path / "best.yaml", HIGH) == {"cla-e": {"lr": 0.1, "omega": 1.0}}
+
+
+def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> None:
+    which: Tuned = "omega", "cifar100", "clean"
+    (tmp_path / "best.yaml").write_text(yaml.safe_dump(CLA_E))
+    assert read_values(tmp_path / "best.yaml", which) == {"cla-e-omega1.0": {"lr": 0.1, "omega": 1.0}}
+    (tmp_path / "rows.yaml").write_text("cla-e-omega1.0: {omega: 3.0}\n")
+    with pytest.raises(ConfigError, match=r"gives cla-e-omega1\.0 omega 3, but the row is about 1"):
+        read_values(tmp_path / "rows.yaml", which)
+
+
+@pytest.mark.parametrize("file", sorted((PUBLISHED / "tuning").glob("*.yaml")), ids=lambda file: file.stem)
+def test_what_the_published_sweeps_would_find_is_accepted(tmp_path: Path, file: Path) -> None:
+    sweep = read_sweep(file, {"execution": "compiled"})
+    for values in sweep.listed():
+        (tmp_path / "best.yaml").write_text(yaml.safe_dump(sweep.configuration(values)))
+        assert read_values(tmp_path / "best.yaml", HIGH) == {file.stem: values}
+
+
+def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
+    settings = {**find_table("smoke").settings, "dataset": "shapes", "strategy": "cla-e", "execution": "eager"}
+    sweep = parse_sweep({"settings": settings, "space": {"lr": [0.07]}})
+    start_sweep(sweep, tmp_path / "sweep", Machines(quiet=True), lambda line: None)
+    words = ("paper", "run", "smoke", "--seeds", "0", "--dry-run", "--tuned", "sweep/best.yaml")
+    code, said = ocssl(*words)
+    assert code == 0, said
+    assert "0 of 1 runs are done" in said
+    (tmp_path / "tuned.yaml").write_text("cla-e: {lr: 0.08}\n")
+    code, said = ocssl(*words, "--tuned", "tuned.yaml")
+    assert code == 2
+    assert "'sweep/best.yaml' and 'tuned.yaml' give cla-e different values; leave one of them out" in said
+    (tmp_path / "tuned.yaml").write_text("er-fifo: {lr: 0.08}\ncla-e: {lr: 0.07}\n")
+    code, said = ocssl(*words, "--tuned", "tuned.yaml")
+    assert code == 0, said
+    assert "0 of 2 runs are done" in said
 
 
 @pytest.mark.parametrize(
@@ -172,6 +250,8 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
         ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
         ("cla-e: {tau: 0.1}", "numbers for lr, omega or both"),
         ("cla-e: fast", "numbers for lr, omega or both"),
+        ("cla-e: {lr: -3}", "must be a number of at least 0, not -3"),
+        ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy has no use for"),
         ("- 1", "must map rows to values"),
     ],
 )
@@ -203,6 +283,14 @@ def test_early_pretraining_runs_first_what_it_starts_from(tmp_path: Path, ocssl:
     assert then.cbp_spent == first.cbp_spent + 2 * first.cbp_planned
     assert Path(then.config["init_from"]).is_dir()
     assert "1 of 1 runs are done" in ocssl(*words, *SMALL)[1]
+
+
+def test_a_dry_run_lists_a_run_once_that_others_start_from(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "run", "pretraining-simclr", "--seeds", "0", "--dry-run")
+    assert code == 0
+    first, *runs = said.splitlines()
+    assert "0 of 5 runs are done" in first
+    assert len(runs) == len(set(runs)) == 5
 
 
 def test_what_starts_from_a_failed_run_fails_too(tmp_path: Path, ocssl: Ocssl) -> None:

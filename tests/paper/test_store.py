@@ -119,6 +119,20 @@ def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path
         (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
         (json.dumps(content() | {"protocol": "authors"}), "says protocol authors, but its configuration says clean"),
         (json.dumps(content() | {"seed": 7}), "says seed 7, but its configuration says 0"),
+        (json.dumps(content() | {"dataset": "shapes"}), "says dataset shapes, but its configuration says cifar100"),
+        (json.dumps(content() | {"dataset": "svhn->cars"}), "says dataset svhn, but its configuration says cifar100"),
+        (json.dumps(content() | {"strategy": "er"}), "says strategy er, but its configuration says cla-e"),
+        (json.dumps(content() | {"method": "simclr"}), "says method simclr, but its configuration says simsiam"),
+        (json.dumps(content() | {"memory": None}), "says memory None, but its configuration says fifo"),
+        (json.dumps(content(iid=True)), "says strategy cla-e, but its configuration says iid"),
+        (json.dumps(content() | {"final": 61.0}), "says final 61.0, but its curve ends with 50.0"),
+        (json.dumps(content() | {"curve": []}), "says final 50.0, but its curve ends with None"),
+        (json.dumps(content(final=250.0)), "is not a complete result: final"),
+        (json.dumps(content(final=-1.0)), "is not a complete result: final"),
+        (json.dumps(content(final=math.nan)), "is not a complete result: final"),
+        (json.dumps(content(avg=math.inf)), "is not a complete result: avg"),
+        (json.dumps(content() | {"references": {"untrained": math.nan}}), "is not a complete result: references"),
+        (json.dumps(content() | {"train_seconds": math.nan}), "is not a complete result: train_seconds"),
         (json.dumps(content(memroy="fifo")), "unknown setting 'memroy'"),
     ],
 )
@@ -178,7 +192,7 @@ def test_the_time_of_a_run_that_shared_its_device_does_not_count(tmp_path: Path)
 
 
 def test_results_of_a_set_that_nobody_here_knows_disturb_nothing(tmp_path: Path) -> None:
-    put(tmp_path, "foreign", content(dataset="plankton") | {"dataset": "plankton"})
+    put(tmp_path, "foreign", content(dataset="plankton"))
     put(tmp_path, "ours", content(final=50.0))
     assert cla_e(read_store(tmp_path)).final.by_seed == {0: 50.0}
 

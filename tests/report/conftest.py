@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import synthetic
 
+from ocssl.experiments.result import read_result
 from ocssl.report import Report, read_report
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json"
+ER_FIFO = "cifar100-simsiam-er-fifo-high-b138-clean-seed{}.json"
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +30,19 @@ def few(tmp_path: Path) -> Path:
     """The high SimSiam table under the clean protocol, seeds 0 and 1."""
     wanted = synthetic.results(protocols=("clean",), seeds=(0, 1), budgets=("high",))
     return synthetic.write(tmp_path / "few", (result for result in wanted if result.method != "simclr"))
+
+
+@pytest.fixture
+def tuned(few: Path) -> Path:
+    """Few, with CLA-E tuned as well (seed 2), and of ER with FIFO nothing but what we tuned (seeds 3 and 4)."""
+    cla_e, er = read_result(few / CLA_E), read_result(few / ER_FIFO.format(0))
+    runs = [synthetic.again(cla_e, 55.5, seed=2, lr=0.3, omega=0.5)]
+    runs += [synthetic.again(er, 51.0 + seed, seed=seed, lr=0.2) for seed in (3, 4)]
+    for number, run in enumerate(runs):
+        (few / f"tuned{number}.json").write_text(run.to_json())
+    for seed in (0, 1):
+        (few / ER_FIFO.format(seed)).unlink()
+    (few / "tuned").mkdir()
+    values = "er-fifo: {lr: 0.2}\ncla-e: {lr: 0.3, omega: 0.5}\n"
+    (few / "tuned" / "high-simsiam@cifar100@clean.yaml").write_text(values)
+    return few

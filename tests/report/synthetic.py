@@ -103,6 +103,14 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
     return Result.model_validate(found | changes)
 
 
+def again(base: Result, final: float | None = None, **settings: Any) -> Result:
+    """A run like another, with some settings changed, whose curve ends with `final`."""
+    seed = settings.get("seed", base.seed)
+    curve = base.curve if final is None else [*base.curve[:-1], final]
+    numbers = {"seed": seed, "final": curve[-1], "avg": sum(curve) / len(curve), "curve": curve}
+    return Result.model_validate(base.model_dump() | numbers | {"config": base.config | settings})
+
+
 def _warm_up(replayed: int, passes: int) -> int:
     """What is not spent because replay begins only once the memory holds more than a step replays."""
     return 2 * replayed * passes * (replayed // 10 + 1)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic
 
+from ocssl.experiments.result import read_result
 from ocssl.report import read_report, write_report
 
 pytestmark = pytest.mark.browser
@@ -122,7 +124,7 @@ def troubled(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in store.glob("cifar100-simsiam-*-high-*"):
         shutil.copy(path, folder)
     first = folder / "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json"
-    (folder / "again.json").write_text(json.dumps(json.loads(first.read_text()) | {"final": 12.0}))
+    (folder / "again.json").write_text(synthetic.again(read_result(first), 12.0).to_json())
     (folder / "cut.json").write_text(first.read_text()[:300])
     return write_report(read_report(folder), tmp_path_factory.mktemp("troubled-report"), ["html"])[0]
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from itertools import combinations
 from pathlib import Path
 
 import numpy
 import pytest
+import synthetic
 from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.errors import ConfigError, MissingExtraError
-from ocssl.report import read_report, write_report
-from ocssl.report.figures import drawings
+from ocssl.experiments.result import read_result
+from ocssl.report import Report, read_report, write_report
+from ocssl.report.figures import Drawing, drawings
 from ocssl.report.html import to_html
 from ocssl.report.palette import LOOKS
 from ocssl.report.payload import payload
@@ -78,6 +81,43 @@ def test_the_command_writes_everything_and_the_same_bytes_again(one: Path, tmp_p
     drawing = next(drawings(payload(again)))
     for kind, content in drawing.to_bytes(["png", "svg", "pdf"]).items():
         assert (place / "figures" / f"{drawing.name}.{kind}").read_bytes() == content
+
+
+def figure_of(report: Report, start: str) -> Drawing:
+    return next(drawing for drawing in drawings(payload(report)) if drawing.name.startswith(start))
+
+
+def test_bars_say_which_are_the_papers(few: Path) -> None:
+    figure = figure_of(read_report(few), "bars").draw()
+    legends = [found for axes in figure.axes if (found := axes.get_legend())]
+    assert [text.get_text() for legend in legends for text in legend.get_texts()] == ["ours", "the paper’s"]
+
+
+def test_level_lines_of_one_strategy_are_told_apart(report: Report) -> None:
+    drawn = figure_of(report, "stream-low-simsiam").to_bytes(["svg"])["svg"].decode()
+    dashes = re.findall(rf"stroke-dasharray: ([^;]+);[^\"]*stroke: {LOOKS['iid'].colour}", drawn)
+    assert len(dashes) == 4  # two lines, also in the legend
+    assert len(set(dashes)) == 2
+
+
+def test_marks_of_times_are_whole(one: Path) -> None:
+    first = read_result(one / CLA_E.format(0))
+    second = synthetic.again(first, seed=1).model_copy(update={"train_seconds": 1.001 * first.train_seconds})
+    (one / CLA_E.format(1)).write_text(second.to_json())
+    figure = figure_of(read_report(one), "times").draw()
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        (mark,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        height = axes.transData.transform(mark.get_xydata())[0, 1]
+        assert height + mark.get_markersize() / 2 * figure.dpi / 72 < axes.bbox.y1
+
+
+def test_legends_tell_tuned_runs_from_others(tuned: Path) -> None:
+    (legend,) = figure_of(read_report(tuned), "budget").draw().legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert {"CLA-E", "CLA-E, tuned", "ER w/ FIFO, tuned"} <= set(names)
+    assert "ER w/ FIFO" not in names
+    assert len(set(names)) == len(names)
 
 
 def test_only_the_formats_asked_for_are_written(one: Path, tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ import synthetic
 from ocssl.errors import DataError
 from ocssl.experiments.result import Result, read_result
 from ocssl.report import Line, Report, Sheet, read_report
+from ocssl.report.html import to_html
+from ocssl.report.latex import to_latex
+from ocssl.report.markdown import to_markdown
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 
@@ -98,8 +101,8 @@ def test_a_table_appears_once_it_has_a_run_of_its_own(few: Path) -> None:
 
 
 def test_results_that_disagree_are_told_and_enter_no_number(few: Path) -> None:
-    rewrite(few / CLA_E.format(1), final=99.0)
-    (few / "again.json").write_text(json.dumps(json.loads((few / CLA_E.format(1)).read_text()) | {"final": 12.0}))
+    base = read_result(few / CLA_E.format(1))
+    (few / "again.json").write_text(synthetic.again(base, 12.0).to_json())
     report = read_report(few)
     (problem,) = report.problems
     assert "disagree" in problem.sentence
@@ -144,18 +147,45 @@ def test_numbers_on_validation_images_stand_in_a_table_of_their_own(few: Path) -
     assert len({"CIFAR-100, SimSiam", *(sheet.family for sheet in others)}) == 3  # nor do they share a figure
 
 
-def test_tuned_values_stand_beside_the_papers_in_the_same_row(few: Path) -> None:
+def test_experiments_that_differ_in_many_settings_are_named_apart(few: Path) -> None:
     base = read_result(few / CLA_E.format(0))
-    tuned = Result.model_validate(base.model_dump() | {"final": 55.5, "config": base.config | {"lr": 0.2}})
-    (few / "tuned.json").write_text(tuned.to_json())
-    (few / "tuned").mkdir()
-    (few / "tuned" / "high-simsiam@cifar100@clean.yaml").write_text("cla-e: {lr: 0.2}\n")
-    report = read_report(few)
+    near = {"batch": 64, "lr": 0.05, "omega": 0.5, "tau": 0.9}
+    far = {"batch": 65, "lr": 0.07, "omega": 0.7, "tau": 0.99}
+    others = [near, near | {"tau": 0.99}, far, far | {"memory_size": 77}]
+    for number, settings in enumerate(others):
+        (few / f"other{number}.json").write_text(synthetic.again(base, **settings).to_json())
+    (sheet,) = [sheet for sheet in read_report(few).sheets if sheet.is_other]
+    labels = {sheet.label(line) for line in sheet.lines}
+    assert len(labels) == len(others)
+    assert all("lr" in label for label in labels)
+
+
+def test_tuned_values_stand_beside_the_papers_in_the_same_row(tuned: Path) -> None:
+    report = read_report(tuned)
     line = line_of(sheet_of(report, "high-simsiam"), "cla-e")
     assert line.tuned is not None
-    assert line.tuned.final.by_seed == {0: 55.5}
+    assert line.tuned.final.by_seed == {2: 55.5}
     assert 55.5 not in line.cell.final.by_seed.values()
     assert not report.problems
+
+
+def test_tuned_runs_have_a_contest_of_their_own(tuned: Path) -> None:
+    sheet = sheet_of(read_report(tuned), "high-simsiam")
+    assert sheet.podium("final", tuned=True) == {"cla-e": "best", "er-fifo": "second"}
+    assert set(sheet.podium("final").values()) == {"best", "second"}
+    assert "er-fifo" not in sheet.podium("final")
+
+
+def test_a_table_may_hold_tuned_runs_alone(tuned: Path) -> None:
+    for path in tuned.glob("cifar100-*.json"):
+        path.unlink()
+    for path in tuned.glob("tuned*.json"):
+        rewrite(path, references={})
+    report = read_report(tuned)
+    (sheet,) = report.sheets
+    assert sheet.podium("final", tuned=True) == {"cla-e": "best", "er-fifo": "second"}
+    assert sheet.podium("final") == {}
+    assert all("55.50" in text for text in (to_html(report), to_markdown(report), to_latex(report)))
 
 
 def test_one_result_is_enough(tmp_path: Path) -> None:

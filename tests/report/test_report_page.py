@@ -74,7 +74,7 @@ def test_strings_from_results_stay_strings(few: Path) -> None:
 
 def test_what_is_not_a_number_does_not_break_the_page(few: Path) -> None:
     path = few / CLA_E.format(0)
-    path.write_text(path.read_text().replace('"forgetting": null', '"forgetting": NaN'))
+    path.write_text(path.read_text().replace('"cores": 16', '"cores": NaN'))
     report = read_report(few)
     assert not report.problems
     json.loads(Page(to_html(report)).scripts[0], parse_constant=pytest.fail)
@@ -127,3 +127,15 @@ def test_a_step_takes_the_runs_time_over_its_steps(few: Path) -> None:
         (series,) = [one for one in data["series"] if one["look"] == look]
         seconds = list(series["seconds"]["seeds"].values())
         assert abs(series["step"] - 1000 * sum(seconds) / len(seconds) / steps) < 1e-9
+
+
+def test_what_was_tuned_stands_under_the_table(tuned: Path) -> None:
+    text = to_html(read_report(tuned))
+    table, note = text.index("</table>"), text.index("ER w/ FIFO: lr 0.2; CLA-E: lr 0.3, ω 0.5.")
+    assert table < note < text.index("</div>", table + len("</table></div>"))
+    assert '<th colspan="4" scope="colgroup">Final, %</th>' in text
+    assert '<th colspan="3" scope="colgroup">tuned</th>' in text
+
+
+def test_without_tuned_runs_nothing_is_said_of_them(few: Path) -> None:
+    assert "tuned</" not in to_html(read_report(few))

@@ -11,10 +11,11 @@ import pytest
 
 from ocssl.experiments.result import read_result
 from ocssl.report import Report, read_report
-from ocssl.report.latex import to_latex
+from ocssl.report.latex import escape, to_latex
 from ocssl.report.markdown import to_markdown
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
+GREEK = "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩαβγδεζηθικλμνξοπρςστυφχψω"
 
 
 def test_markdown_shows_ours_the_papers_and_the_difference(few: Path) -> None:
@@ -34,6 +35,39 @@ def test_markdown_rows_have_as_many_entries_as_their_heading(report: Report) -> 
     assert set(widths) == set(heads)
 
 
+def rows_of(text: str) -> dict[str, dict[str, str]]:
+    """A page's first Markdown table: entries by row and heading."""
+    table = [line for line in text.split("\n## ")[1].splitlines() if line.startswith("|")]
+    heads, _, *rows = [[entry.strip() for entry in line.strip("|").split("|")] for line in table]
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+
+
+def test_markdown_shows_tuned_runs_in_columns_with_their_own_seeds(tuned: Path) -> None:
+    text = to_markdown(read_report(tuned))
+    rows = rows_of(text)
+    both, alone, none = rows["CLA-E"], rows["ER w/ FIFO"], rows["MinRed"]
+    assert (both["seeds"], both["tuned seeds"]) == ("0 1", "2")
+    assert both["Final tuned"] == "**55.50**"
+    assert both["Final ours"] != both["Final tuned"]
+    assert (alone["seeds"], alone["CBP"], alone["time, s"]) == ("–", "–", "–")
+    assert (alone["Final ours"], alone["Final tuned"]) == ("–", "<u>54.50</u> ± 0.71")
+    assert (alone["tuned seeds"], alone["tuned CBP"]) == ("3 4", both["CBP"])
+    assert alone["tuned time, s"] != "–"
+    assert {none[head] for head in none if "tuned" in head} == {"–"}
+    assert "\n\nTuned: ours with lr and ω that we tuned. ER w/ FIFO: lr 0.2; CLA-E: lr 0.3, ω 0.5.\n" in text
+
+
+def test_without_tuned_runs_there_is_no_word_of_them(few: Path) -> None:
+    report = read_report(few)
+    assert "uned" not in to_markdown(report).replace("finetuning", "") + to_latex(report).replace("finetuning", "")
+
+
+def test_latex_heads_tuned_columns_and_names_what_was_tuned(tuned: Path) -> None:
+    text = to_latex(read_report(tuned))
+    assert " & ours & paper & diff. & tuned & ours & paper & diff. & tuned \\\\" in text
+    assert r"ER w/ FIFO: lr 0.2; CLA-E: lr 0.3, $\omega$ 0.5." in text
+
+
 def test_problems_stand_before_all_tables(few: Path) -> None:
     (few / CLA_E.format(0)).write_text("{")
     text = to_markdown(read_report(few))
@@ -51,11 +85,22 @@ def test_latex_tables_have_rows_of_equal_width_and_one_best_per_column(report: R
         assert all(rule in body for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
 
 
+def test_latex_spells_every_greek_letter() -> None:
+    assert escape(GREEK).isascii()
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_latex_compiles(report: Report, tmp_path: Path) -> None:
-    (tmp_path / "tables.tex").write_text(to_latex(report))
+@pytest.mark.parametrize("kind", ["main tables", "tuned and Greek"])
+def test_latex_compiles(kind: str, report: Report, tuned: Path, tmp_path: Path) -> None:
+    base = read_result(tuned / CLA_E.format(0))
+    other = base.model_copy(update={"strategy": GREEK, "config": base.config | {"strategy": GREEK}})
+    (tuned / "greek.json").write_text(other.to_json())
+    text = to_latex(report if kind == "main tables" else read_report(tuned))
+    assert (escape(GREEK) in text) == (kind != "main tables")
+    (tmp_path / "tables.tex").write_text(text)
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{tables}\end{document}"
     (tmp_path / "main.tex").write_text(document)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

@@ -40,6 +40,17 @@ def test_runs_of_a_sweep_are_judged_on_validation_images_only() -> None:
     assert complete(sweep.configuration({"lr": 0.1, "omega": 1.0})).measure_on == "test"
 
 
+def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
+    settings = {"strategy": "lump", "batch": 10, "probe": {"batch": 32}}
+    sweep = parse_sweep({"settings": settings, "space": {"options.alpha": [0.2, 0.4], "probe.lr": [0.1]}})
+    values = sweep.listed()[1]
+    assert values == {"options.alpha": 0.4, "probe.lr": 0.1}
+    config = complete(sweep.run_settings(values, seed=0))
+    assert config["options"] == {"alpha": 0.4}
+    assert (config.probe.lr, config.probe.batch) == (0.1, 32)
+    assert complete(sweep.configuration(values))["options"] == {"alpha": 0.4}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -60,6 +71,24 @@ def test_runs_of_a_sweep_are_judged_on_validation_images_only() -> None:
         ({"space": {"lr": {"low": 0, "high": 1, "scale": "log"}}}, "0 < low < high"),
         ({"space": {"lr": {"low": 0.1, "high": 1, "scale": "lgo"}}}, "unknown scale 'lgo'; did you mean 'log'"),
         ({"space": {"batch": {"low": 0.5, "high": 3, "whole": True}}}, "low and high must be whole"),
+        ({"space": {"tau": [0.9, 5.0]}}, "tau must be a number from 0 to 1, not 5.0"),
+        ({"space": {"momentum": [0.9, -1.0]}}, "momentum must be a number of at least 0, not -1.0"),
+        ({"space": {"backbone": ["convnet-w4", "resnet17"]}}, "unknown backbone 'resnet17'"),
+        ({"space": {"memory_size": [500, 100]}}, "memory_size (100) is too small for strategy 'cla-e' to ever replay"),
+        (
+            {"settings": {"batch": 32}, "space": {"strategy": ["er", "cla-e", "finetune"]}},
+            "batch (32) must equal stream_batch (10)",
+        ),
+        ({"settings": {"strategy": "er", "options": {"foo": 1}}}, "unknown option of strategy 'er': 'foo'"),
+        ({"space": {"method_options.temprature": [0.1]}}, "unknown option of method 'simsiam': 'temprature'"),
+        ({"space": {"opitons.strength": [0.1]}}, "unknown setting 'opitons'; did you mean 'options'"),
+        ({"space": {"lr.fast": [0.1]}}, "lr: input should be a valid number"),
+        (
+            {"settings": {"options": {"alpha": 1.0}}, "space": {"options.alpha": [0.1]}},
+            "'options.alpha' is fixed under settings and varies under space",
+        ),
+        ({"space": {"options": [1], "options.alpha": [0.1]}}, "'options' varies under space as a whole and as"),
+        ({"settings": {"strategy": "lump"}, "space": {"options.alpha": [0.4, "much"]}}, "cannot have these options"),
         ({"space": {"seed": [0, 1]}}, "'seed' cannot be set in a sweep: list it under seeds"),
         ({"settings": {"measure_on": "test"}}, "judged on the validation images, always"),
         ({"settings": {"lr": 0.1}}, "'lr' is fixed under settings and varies under space"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -24,26 +25,35 @@ SAMPLES = 45_000
 def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     """Names that `ocssl run` knows, each with a line on what it is.
 
+    Modules named in OCSSL_PLUGINS, separated by commas, add theirs.
+
     Example: ocssl list strategies
     """
     from rich.console import Console
     from rich.table import Table
 
+    from ocssl.errors import ConfigError
+
+    names, about = _names(kind)
     table = Table(box=None, show_header=False, pad_edge=False)
-    for name, words in _entries(kind):
-        table.add_row(name, words)
+    for name in names:
+        try:
+            table.add_row(name, about(name))
+        except ConfigError as error:
+            typer.echo(f"ocssl: {error}", err=True)
     Console().print(table)
 
 
-def _entries(kind: Kind) -> list[tuple[str, str]]:
+def _names(kind: Kind) -> tuple[list[str], Callable[[str], str]]:
+    """What there is of a kind, and what says a line on each."""
     if kind is Kind.datasets:
         from ocssl.data.catalog import known_set, names
 
-        return [(name, known_set(name).summary) for name in names()]
+        return names(), lambda name: known_set(name).summary
     from ocssl import memory, methods, strategies
 
     room = {Kind.strategies: strategies, Kind.methods: methods, Kind.memories: memory}[kind]
-    return [(name, (room.get(name).__doc__ or "").strip().split("\n")[0]) for name in room.names()]
+    return room.names(), lambda name: (room.get(name).__doc__ or "").strip().split("\n")[0]
 
 
 def budget(
@@ -67,6 +77,8 @@ def budget(
     minibatches = samples // stream_batch
     if minibatches == 0:
         raise ConfigError(f"{samples} images make no minibatch of {stream_batch}")
+    if batch is not None and batch < stream_batch:
+        raise ConfigError(f"batch ({batch}) must be at least stream_batch ({stream_batch})")
     if batch is not None and passes is not None:
         if cbp is not None:
             raise ConfigError("a cost follows from batch and passes; leave out one of cbp, batch and passes")

@@ -60,24 +60,27 @@ def compare(
     from ocssl.experiments.progress import short
     from ocssl.experiments.result import read_result
 
-    results = {str(path): read_result(path) for path in runs}
+    results = {path.absolute(): read_result(path) for path in runs}
+    labels = _labels(results)
     table = Table("run", "Final %", "Avg %", "k-NN %", "CBP", "along the stream", box=None, pad_edge=False)
-    for result in results.values():
+    for path, result in results.items():
         neighbours = result.knn.final if result.knn else None
         numbers = (_number(value) for value in (result.final, result.avg, neighbours))
-        table.add_row(describe(result), *numbers, short(result.cbp_spent), sparkline(result.curve))
+        table.add_row(labels[path], *numbers, short(result.cbp_spent), sparkline(result.curve))
     for (dataset, name), values in _references(results.values()).items():
         table.add_row(f"{dataset} {name}", _number(sum(values) / len(values)))
     console = Console()
     console.print(table)
     if len({result.protocol for result in results.values()}) > 1:
         console.print("These runs follow different protocols; their numbers do not compare.", style="yellow")
+    if len({result.measured_on for result in results.values()}) > 1:
+        console.print("Some of these runs were measured on validation images, others on test images.", style="yellow")
     if len({(result.dataset, result.fingerprint) for result in results.values() if result.strategy != "iid"}) > 1:
         console.print("These runs saw different streams.", style="yellow")
     if plot is not None:
         from ocssl.experiments.plots import plot_curves
 
-        plot_curves({_label(path, result, results): result for path, result in results.items()}, plot)
+        plot_curves({labels[path]: result for path, result in results.items()}, plot)
         console.print(f"wrote {plot}", highlight=False)
 
 
@@ -157,13 +160,31 @@ def _references(results: Iterable[Result]) -> dict[tuple[str, str], list[float]]
 def describe(result: Result) -> str:
     """A run in a few words."""
     replay = result.memory if result.memory and result.memory != result.strategy else None
-    parts = [result.dataset, result.strategy, replay, result.method, result.budget, result.protocol]
+    measured = result.measured_on if result.measured_on != "test" else None
+    parts = [result.dataset, result.strategy, replay, result.method, result.budget, result.protocol, measured]
     return " ".join(part for part in parts if part) + f" s{result.seed}"
 
 
-def _label(path: str, result: Result, results: dict[str, Result]) -> str:
-    twins = [other for other in results.values() if describe(other) == describe(result)]
-    return describe(result) if len(twins) == 1 else f"{describe(result)} ({Path(path).name})"
+def _labels(results: dict[Path, Result]) -> dict[Path, str]:
+    """A name for each run that no other has: in a few words, with as much of its path as is needed."""
+    twins: dict[str, list[Path]] = {}
+    for path, result in results.items():
+        twins.setdefault(describe(result), []).append(path)
+    return {
+        path: words if len(paths) == 1 else f"{words} ({tail})"
+        for words, paths in twins.items()
+        for path, tail in zip(paths, _tails(paths), strict=True)
+    }
+
+
+def _tails(paths: list[Path]) -> list[str]:
+    """The ends of different paths, as short as they differ."""
+    longest = max(len(path.parts) for path in paths)
+    for length in range(1, longest + 1):
+        tails = ["/".join(path.parts[-length:]) for path in paths]
+        if len(set(tails)) == len(paths):
+            break
+    return tails
 
 
 def _number(value: float | None) -> str:

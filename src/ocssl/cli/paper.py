@@ -155,13 +155,14 @@ def run(
     from ocssl.paper import find_table
     from ocssl.paper.filling import fill
     from ocssl.paper.plan import data_set, make_plan
-    from ocssl.paper.tuned import declare, read_values
+    from ocssl.paper.tuned import Tuned, declare, merge
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results, new=True)
     doer = make_engine(engine.value, workers=workers, address=address, quiet=quiet)
     where = data_set(paper, dataset)
-    values = {row: numbers for file in tuned or [] for row, numbers in read_values(file, paper).items()} or None
+    which: Tuned = paper.id, where, protocol.value
+    values = merge(tuned, which) if tuned else None
     rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
     chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
@@ -171,12 +172,12 @@ def run(
     if plan.foreign:
         console.print("With these settings runs are not the table's, and it will not show them.", style="yellow")
     if dry_run:
-        for task in (*plan.first, *plan.missing):
+        for task in {task.name: task for task in (*plan.first, *plan.missing)}.values():
             console.print(f"{'to go on with' if task.begun else 'to run'}: {task.name}")
         _print_problems(console, store)
         return
     if values:
-        declare(values, results, (paper.id, where, protocol.value))
+        declare(values, results, which)
     failed: list[Filled] = []
     try:
         for filled in fill(plan, doer, store, results, stop_at=stop_at):

@@ -150,12 +150,13 @@ def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> str:
 def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any) -> str:
     from ocssl.errors import ConfigError
     from ocssl.experiments.folder import RunFolder
-    from ocssl.experiments.launch import resume
+    from ocssl.experiments.launch import resume, with_changes
     from ocssl.experiments.result import read_result
 
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")
     if RunFolder(run).result.exists():
+        with_changes(RunFolder(run), given)
         reporter.say(f"'{run}' is finished already")
         return _told(run, read_result(run))
     return _told(run, resume(run, given, reporter))
@@ -165,7 +166,8 @@ def _told(place: Path, result: Any) -> str:
     if result.final is None:
         return f"finished, nothing measured; CBP {result.cbp_spent:,}; {place}"
     avg = "" if result.avg is None else f", Avg {result.avg:.2f} %"
-    return f"Final {result.final:.2f} %{avg} ({result.protocol} protocol), CBP {result.cbp_spent:,}; {place}"
+    where = f"{result.protocol} protocol" + (", validation images" if result.measured_on == "validation" else "")
+    return f"Final {result.final:.2f} %{avg} ({where}), CBP {result.cbp_spent:,}; {place}"
 
 
 def default_name(config: RunConfig) -> str:

@@ -113,6 +113,7 @@ def open_cache(folder: Path, about: About, columns: Callable[[str], Column] | No
         about,
         classes=index.classes or about.classes,
         skipped=tuple(Skipped(name, reason) for _, name, reason in index.skipped),
+        identity=folder.name,
     )
     gaps = [position for position, _, _ in index.skipped]
     kept_columns = None if columns is None else lambda name: np.delete(columns(name), gaps)

@@ -37,6 +37,7 @@ class About:
         classes: class names by label; empty when unknown.
         mean, std: per channel, for pixels in [0, 1].
         skipped: items left out because they could not be read.
+        identity: changes with the names, sizes and times of the original files; empty when unknown.
     """
 
     name: str
@@ -44,6 +45,7 @@ class About:
     mean: Channels = IMAGENET_MEAN
     std: Channels = IMAGENET_STD
     skipped: tuple[Skipped, ...] = field(default=(), repr=False)
+    identity: str = field(default="", repr=False)
 
 
 class Source(ABC):

@@ -17,7 +17,7 @@ from ocssl.experiments.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
 OBJECT_STORE = 80 << 20  # bytes; results are small and images do not travel
-PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE")
+PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OCSSL_PLUGINS")
 
 
 class Cluster:

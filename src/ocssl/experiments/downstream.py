@@ -62,7 +62,8 @@ def probe_run(
     Args:
         run: the run's folder.
         dataset: any name or address that :func:`ocssl.data.load` knows; the run's own by default.
-        changes: settings to measure with, e.g. ``data_root``, ``device``, ``samples_per_class``.
+        changes: settings to measure with, e.g. ``data_root``, ``device``, ``samples_per_class``. Unless one of them is
+            ``measure_on``, test images are measured on, whatever the run's own numbers are of.
         cache: keep the features in the run's folder, and use those kept before.
     """
     folder, reporter = RunFolder(run), reporter or Reporter()
@@ -70,7 +71,7 @@ def probe_run(
     name = dataset or before.dataset
     # A run on a part of its own set says nothing about how much of another to measure on.
     whole = {} if name == before.dataset else {"samples_per_class": None}
-    config = parse(merged(before.to_dict(), whole | dict(changes or {})))
+    config = parse(merged(before.to_dict(), {"measure_on": "test"} | whole | dict(changes or {})))
     learner = load_encoder(config, folder)
     material = load_material(config, learner.machine.device, name)
     bench = Bench(material, seed=config["seed"], schedule=config.probe)
@@ -125,7 +126,7 @@ def _key(folder: RunFolder, material: Material) -> str:
     """Changes with the encoder and with the images measured on."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
     for part in material.parts:
-        digest.update(part.indices.numpy().tobytes() + part.labels.numpy().tobytes())
+        digest.update(part.pool.identity.encode() + part.indices.numpy().tobytes() + part.labels.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

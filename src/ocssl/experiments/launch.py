@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ocssl.data.cache import cache_root
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.experiments.config import RunConfig, merged, parse
+from ocssl.experiments.config import MAY_CHANGE, RunConfig, merged, parse
 from ocssl.experiments.environment import runs_at_once
 from ocssl.experiments.folder import RunFolder, now, open_folder
 from ocssl.experiments.initial import take_over
@@ -53,15 +56,27 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     """
     _heed_environment()
     folder = open_folder(path)
-    config = _changed(folder, changes or {})
+    config = with_changes(folder, changes or {})
     trackers = _trackers(config)
-    with folder.lock():
+    with folder.lock(), _threads_of(folder):
         folder.remove_drafts()
         learner, state = _restore(config, folder)
         material = _material(config, learner)
         route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
         folder.note(f"resumed at image {learner.seen}")
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
+
+
+@contextmanager
+def _threads_of(folder: RunFolder) -> Iterator[None]:
+    """As many threads for an operation as before the stop: a sum over other parts has other last bits."""
+    checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
+    before = folder.read_state(checkpoints[-1]).get("threads", here) if checkpoints else here
+    torch.set_num_threads(before if before <= (os.cpu_count() or 1) else here)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(here)
 
 
 def _heed_environment() -> None:
@@ -81,12 +96,13 @@ def _trackers(config: RunConfig) -> Trackers:
     return Trackers(config if current().leads else config.model_copy(update={"trackers": []}))
 
 
-def _changed(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+    """A run's configuration with changes; :class:`ConfigError` if one of them would decide a number."""
     before = folder.read_config()
     after = parse(merged(before.to_dict(), changes))
     if after.digest() != before.digest():
         old, new = before.to_dict(), after.to_dict()
-        name = next(name for name in new if new[name] != old[name] and name in changes)
+        name = next(name for name in new if new[name] != old[name] and name not in MAY_CHANGE)
         raise ConfigError(
             f"'{folder.path}' runs with {name} {old[name]}, which a resumed run cannot change to {new[name]}; "
             "start another run with its own --output"

@@ -41,6 +41,11 @@ class Pool:
             self._resident = source.images(torch.arange(len(source))).to(device)
 
     @property
+    def identity(self) -> str:
+        """Changes with the files that the images come from, where those are known."""
+        return self._source.about.identity
+
+    @property
     def reads(self) -> bool:
         """Whether images come from the source each time they are wanted."""
         return self._resident is None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ocssl.errors import DataError, unreadable
 
-Percent = float
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class Curve(BaseModel):
@@ -51,7 +51,7 @@ class Result(BaseModel):
         code: the commit or the version that ran.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     strategy: str
     method: str | None
@@ -85,6 +85,11 @@ class Result(BaseModel):
     started: str
     finished: str
     format: Literal[1] = 1
+
+    @property
+    def measured_on(self) -> str:
+        """Which images the accuracies are of: ``test``, or ``validation`` where settings were to be chosen."""
+        return str(self.config.get("measure_on", "test"))
 
     def to_json(self) -> str:
         """As it stands in the file."""

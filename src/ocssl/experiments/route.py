@@ -67,13 +67,7 @@ def plan_route(config: RunConfig, train: Part, *, views: int, spent: int = 0) ->
 
 def _class_incremental(config: RunConfig, train: Part, views: int, left: int | None) -> Route:
     size = config["stream_batch"]
-    stream = class_incremental(
-        train.pool.labels,
-        config.experiences,
-        indices=train.indices,
-        data_seed=config.data_seed,
-        stream_batch=size,
-    )
+    stream = _stream(config, train, config.experiences)
     if len({0, *stream.borders}) <= stream.experiences:
         raise ConfigError(f"an experience has fewer samples than stream_batch ({size}); use fewer experiences")
     per_minibatch = views * config["batch"] * config["passes"]
@@ -86,16 +80,33 @@ def _class_incremental(config: RunConfig, train: Part, views: int, left: int | N
     return _route(stream, ends, classes, samples // size * per_minibatch)
 
 
+def _stream(config: RunConfig, train: Part, experiences: int) -> Stream:
+    return class_incremental(
+        train.pool.labels,
+        experiences,
+        indices=train.indices,
+        data_seed=config.data_seed,
+        stream_batch=config["stream_batch"],
+    )
+
+
 def _iid(config: RunConfig, train: Part, views: int, left: int | None) -> Route:
-    batch = config["batch"]
-    planned = plan(len(train), config["stream_batch"], batch, config["passes"], views)
-    steps = planned.steps if left is None else left // (views * batch)
+    batch, classes = config["batch"], _classes_of(train, train.indices)
+    if left is None:
+        # An experience drops its last, incomplete minibatch, so a stream may have fewer samples than there are images.
+        online = _stream(config, train, min(config.experiences, len(classes)))
+        if len(online) == 0:
+            raise ConfigError(f"no experience has as many samples as stream_batch ({config['stream_batch']}); lower it")
+        planned = plan(len(online), config["stream_batch"], batch, config["passes"], views)
+        steps, epochs = planned.steps, planned.iid_epochs
+    else:
+        steps, epochs = left // (views * batch), 1
     if steps < 1:
         raise ConfigError(f"{left} CBP are less than one batch of {batch} images in {views} views")
     # Batches run on from one epoch into the next, so that every step is full and the cost is exact.
-    epochs = max(planned.iid_epochs if left is None else 1, math.ceil(steps * batch / len(train)))
+    epochs = max(epochs, math.ceil(steps * batch / len(train)))
     stream = iid(indices=train.indices, epochs=epochs, data_seed=config.data_seed, batch=batch, last="carry")
-    return _route(stream, (steps * batch,), (_classes_of(train, train.indices),), steps * batch * views)
+    return _route(stream, (steps * batch,), (classes,), steps * batch * views)
 
 
 def _route(stream: Stream, borders: tuple[int, ...], classes: tuple[tuple[int, ...], ...], cbp: int) -> Route:

@@ -219,7 +219,8 @@ class Run:
 
     def _save(self) -> None:
         self._settle()  # features are never saved, only what the probes made of them
-        state = self.state.to_dict() | {"config": self.config.digest(), "samples": self.learner.seen}
+        besides = {"config": self.config.digest(), "samples": self.learner.seen, "threads": torch.get_num_threads()}
+        state = self.state.to_dict() | besides
         place = self.folder.save(self.learner, state, self.config.keep_checkpoints)
         self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
         self.folder.note(f"saved {place.name} at image {self.learner.seen}")

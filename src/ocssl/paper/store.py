@@ -1,7 +1,7 @@
 """Results as a folder of small files: read whole, and never trusted further than they can be checked.
 
-A file that cannot be read as a result, one that does not say its protocol, and two that contradict each other are
-problems, told with the paths concerned; they never enter a number.
+A file that cannot be read as a result, one that does not say its protocol, one that contradicts itself, and two that
+contradict each other are problems, told with the paths concerned; they never enter a number.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ocssl.experiments.config import RunConfig, parse
 from ocssl.experiments.folder import write_atomically, writing
 from ocssl.experiments.result import Result, read_result
 from ocssl.paper.identity import key
+from ocssl.paper.tables import trained_on
 from ocssl.paper.tuned import FOLDER, Tuned, TunedValues, read_tuned
 
 Experiment = tuple[str, str]
@@ -159,10 +160,23 @@ def _read(path: Path) -> Stored:
         result, config = stored.result, stored.config
     except ConfigError as error:
         raise DataError(f"'{path}' has a configuration that this version does not know: {error}") from error
-    for name, said, meant in (("protocol", result.protocol, config.protocol), ("seed", result.seed, config["seed"])):
+    for name, said, meant in _said_twice(result, config):
         if said != meant:
             raise DataError(f"'{path}' says {name} {said}, but its configuration says {meant}; make it again")
+    ends = result.curve[-1] if result.curve else None
+    if result.final != ends:
+        raise DataError(f"'{path}' says final {result.final}, but its curve ends with {ends}; make it again")
     return stored
+
+
+def _said_twice(result: Result, config: RunConfig) -> Iterator[tuple[str, object, object]]:
+    """What a result says beside its configuration: a name, the result's value and the configuration's."""
+    yield "dataset", trained_on(result.dataset), config.dataset
+    yield "protocol", result.protocol, config.protocol
+    yield "strategy", result.strategy, "iid" if config.iid else config["strategy"]
+    yield "method", result.method, config["method"]
+    yield "memory", result.memory, config["memory"]
+    yield "seed", result.seed, config["seed"]
 
 
 def _disputes(results: Iterable[Stored]) -> Iterator[tuple[tuple[Experiment, int], Problem]]:

@@ -7,25 +7,31 @@ rows of that table to other values::
     cla-e: {lr: 0.3, omega: 1.0}
 
 A result counts as tuned by us if its own configuration has these values. The best configuration of a sweep,
-``best.yaml``, is read as the line of the row it belongs to.
+``best.yaml``, is read as the line of the row whose other settings it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import yaml
 
+from ocssl import strategies
 from ocssl.errors import ConfigError, unreadable
-from ocssl.experiments.config import read_yaml
+from ocssl.experiments.config import RunConfig, read_yaml
 from ocssl.experiments.folder import write_atomically, writing
-from ocssl.paper.tables import PROTOCOLS, Protocol, Table, find_table
+from ocssl.experiments.presets import complete
+from ocssl.paper.identity import essence
+from ocssl.paper.tables import PROTOCOLS, Protocol, Row, configure, find_table
+from ocssl.settings import require
 
 FOLDER = "tuned"
 TUNABLE = ("lr", "omega")
+JUDGING = {"measure_on", "evaluate"}
+"""Settings that a sweep has for its own runs."""
 
 Tuned = tuple[str, str, Protocol]
 """A table's id, a data set and a protocol."""
@@ -38,42 +44,93 @@ def read_tuned(path: Path) -> dict[Tuned, TunedValues]:
     table, dataset, protocol = (*path.stem.split("@"), "", "")[:3]
     for known in PROTOCOLS:
         if protocol == known:
-            return {(table, unquote(dataset), known): read_values(path, find_table(table))}
+            which = table, unquote(dataset), known
+            return {which: read_values(path, which)}
     raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
 
 
-def read_values(path: Path, table: Table) -> TunedValues:
-    """Tuned values by row of a table, from a file of them or from the best configuration of a sweep."""
+def read_values(path: Path, which: Tuned) -> TunedValues:
+    """Tuned values by row of a table, from a file of them or from the best configuration of a sweep.
+
+    Args:
+        which: what they are to be used for; a configuration that was tuned for anything else is refused.
+    """
+    table = find_table(which[0])
     try:
         given = read_yaml(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable(path, error)) from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
-    if "strategy" in given:
-        return _of_configuration(given, path, table)
-    for row, values in given.items():
-        table.row(row)
-        right = isinstance(values, dict) and values and all(_is_number(values, name) for name in values)
-        if not right:
-            raise ConfigError(f"'{path}' must give {row} numbers for lr, omega or both, not {values!r}")
-    return given
+    whole = "strategy" in given or given.get("iid") is True
+    found: TunedValues = _of_configuration(given, path, which) if whole else given
+    for row, values in found.items():
+        _check(table.row(row), values, path)
+    return found
 
 
-def _of_configuration(given: Mapping[str, Any], path: Path, table: Table) -> TunedValues:
+def merge(files: Iterable[Path], which: Tuned) -> TunedValues:
+    """Tuned values from several files; two that give a row different ones are refused."""
+    together: dict[str, Mapping[str, float]] = {}
+    origin: dict[str, Path] = {}
+    for file in files:
+        for row, values in read_values(file, which).items():
+            if together.setdefault(row, values) != values:
+                raise ConfigError(f"'{origin[row]}' and '{file}' give {row} different values; leave one of them out")
+            origin.setdefault(row, file)
+    return together
+
+
+def _check(row: Row, values: object, path: Path) -> None:
+    """Refuse what a row cannot be run with."""
+    if not isinstance(values, dict) or not values or not all(_is_number(values, name) for name in values):
+        raise ConfigError(f"'{path}' must give {row.name} numbers for lr, omega or both, not {values!r}")
+    for name, value in values.items():
+        require(f"{name} of {row.name} in '{path}'", value, low=0)
+        if row.settings.get(name, value) != value:
+            raise ConfigError(
+                f"'{path}' gives {row.name} {name} {value:g}, but the row is about {row.settings[name]:g}"
+            )
+    strategy = strategies.get(row.settings.get("strategy", "finetune"))
+    if "omega" in values and not issubclass(strategy, strategies.Aligned):
+        raise ConfigError(f"'{path}' gives {row.name} an omega, which its strategy has no use for; leave it out")
+
+
+def _of_configuration(given: Mapping[str, Any], path: Path, which: Tuned) -> TunedValues:
     """A whole configuration's lr and ω, for the row that has the rest of it."""
+    table, dataset, protocol = find_table(which[0]), *which[1:]
+    try:
+        config = complete(given)
+    except ConfigError as error:
+        raise ConfigError(f"'{path}' is not the configuration of a run: {error}") from error
+    tuned = {name: given[name] for name in TUNABLE if given.get(name) is not None}
+    apart: dict[str, dict[str, tuple[Any, Any]]] = {}
     for row in table.rows:
-        asked = {**table.settings, **row.settings}
-        if row.settings and all(given.get(name) == value for name, value in asked.items()):
-            return {row.name: {name: given[name] for name in TUNABLE if given.get(name) is not None}}
-    raise ConfigError(f"'{path}' is the configuration of no row of table '{table.id}'")
+        if not row.untrained:
+            free = JUDGING | (tuned.keys() - row.settings.keys())
+            apart[row.name] = _differences(configure(table, row, dataset, protocol), config, free)
+    name, found = min(apart.items(), key=lambda entry: ("strategy" in entry[1], "iid" in entry[1], len(entry[1])))
+    if not found:
+        return {name: tuned}
+    setting = next((setting for setting in found if setting in given), next(iter(found)))
+    ours, theirs = found[setting]
+    raise ConfigError(
+        f"'{path}' is the configuration of no row of table '{table.id}': {name}, the nearest, has {setting} {ours}, "
+        f"not {theirs}; tune with the settings of the row"
+    )
+
+
+def _differences(ours: RunConfig, theirs: RunConfig, free: set[str]) -> dict[str, tuple[Any, Any]]:
+    """Settings that make two experiments different, but for those that are free to be."""
+    one, other = essence(ours), essence(theirs)
+    return {name: (one[name], other[name]) for name in one if name not in free and one[name] != other[name]}
 
 
 def declare(values: TunedValues, store: Path, which: Tuned) -> None:
     """Keep tuned values in a store, where results made with them will be known by them."""
     table, dataset, protocol = which
     path = store / FOLDER / f"{table}@{quote(dataset, safe='')}@{protocol}.yaml"
-    before = read_values(path, find_table(table)) if path.exists() else {}
+    before = read_values(path, which) if path.exists() else {}
     for row in values:
         if row in before and before[row] != values[row]:
             raise ConfigError(f"'{path}' has {before[row]} for {row}, not {values[row]}; remove that line to tune anew")

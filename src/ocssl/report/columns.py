@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from ocssl.experiments.config import RunConfig
 from ocssl.paper import Cell, Score
 from ocssl.report.model import Line, Sheet
 
@@ -66,17 +67,30 @@ def columns(sheet: Sheet, *, costs: bool = True) -> list[Column]:
     """The columns that this sheet has something to put into, after the row's name.
 
     Args:
-        costs: seeds, CBP and time as well.
+        costs: seeds, CBP and time as well, those of tuned runs apart.
     """
     found = [
         *_numbers(sheet, "Final", "final"),
         *_numbers(sheet, "Avg", "avg"),
-        Column("ours, own lr and ω", "Final", _score(sheet, "final", tuned=True)),
-        Column("ours, own lr and ω", "Avg", _score(sheet, "avg", tuned=True)),
         *(() if sheet.block else BLOCK),
-        *(COSTS if costs else ()),
+        *((*COSTS, *TUNED_COSTS) if costs else ()),
     ]
     return [column for column in found if any(column.entry(line).number is not None for line in sheet.lines)]
+
+
+def tuned_note(sheet: Sheet) -> str:
+    """What stands in the columns of tuned runs: each row's lr and ω; empty without such runs."""
+    rows = [
+        f"{sheet.label(line)}: {_tuned_values(line.tuned.config)}"
+        for line in sheet.lines
+        if line.tuned and line.tuned.config and line.tuned.runs
+    ]
+    return f"Tuned: ours with lr and ω that we tuned. {'; '.join(rows)}." if rows else ""
+
+
+def _tuned_values(config: RunConfig) -> str:
+    omega = "" if config["omega"] is None else f", ω {config['omega']:g}"
+    return f"lr {config['lr']:g}{omega}"
 
 
 def _numbers(sheet: Sheet, group: str, name: str) -> Iterator[Column]:
@@ -89,6 +103,7 @@ def _numbers(sheet: Sheet, group: str, name: str) -> Iterator[Column]:
         lambda line: Entry(getattr(line.cell, name).difference, digits=1, signed=True),
         "ours less the paper’s",
     )
+    yield Column(title, "tuned", _score(sheet, name, tuned=True), "ours with lr and ω that we tuned")
 
 
 def _score(sheet: Sheet, name: str, *, tuned: bool = False) -> Callable[[Line], Entry]:
@@ -116,17 +131,17 @@ def _passes(line: Line) -> Entry:
     return _count(line.cell.block[2]) if line.cell.block else Entry()
 
 
-def _seeds(line: Line) -> Entry:
-    return Entry(len(line.cell.seeds), text=" ".join(map(str, line.cell.seeds))) if line.cell.seeds else Entry()
+def _seeds(cell: Cell) -> Entry:
+    return Entry(len(cell.seeds), text=" ".join(map(str, cell.seeds))) if cell.seeds else Entry()
 
 
-def _cbp(line: Line) -> Entry:
-    spent = spent_by(line.cell)
+def _cbp(cell: Cell) -> Entry:
+    spent = spent_by(cell)
     return Entry() if spent is None else _count(round(spent))
 
 
-def _seconds(line: Line) -> Entry:
-    return seconds_entry(line.cell.seconds.mean, line.cell.seconds.std)
+def _seconds(cell: Cell) -> Entry:
+    return seconds_entry(cell.seconds.mean, cell.seconds.std)
 
 
 def seconds_entry(seconds: float | None, spread: float | None = None) -> Entry:
@@ -145,11 +160,19 @@ BLOCK = (
 """Columns of sheets whose rows differ in these."""
 
 
-COSTS = (
-    Column("", "seeds", _seeds, "seeds with a result that counts"),
-    Column("", "CBP", _cbp, "cumulative backward passes, spent"),
-    Column("", "time, s", _seconds, "training time of one run"),
-)
+def _costs(group: str, cell_of: Callable[[Line], Cell | None]) -> tuple[Column, ...]:
+    def of(entry: Callable[[Cell], Entry]) -> Callable[[Line], Entry]:
+        return lambda line: entry(cell) if (cell := cell_of(line)) else Entry()
+
+    return (
+        Column(group, "seeds", of(_seeds), "seeds with a result that counts"),
+        Column(group, "CBP", of(_cbp), "cumulative backward passes, spent"),
+        Column(group, "time, s", of(_seconds), "training time of one run"),
+    )
+
+
+COSTS = _costs("", lambda line: line.cell)
+TUNED_COSTS = _costs("tuned", lambda line: line.tuned)
 
 
 def spent_by(cell: Cell) -> float | None:

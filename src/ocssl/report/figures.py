@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
 DASHES = {"": "-", "6 3": "--", "2 3": ":"}
+ROOM = 1.06
+"""How far an axis from zero goes beyond the highest mark."""
+
 INK, MUTED, LINE = "#1c1e22", "#62666d", "#e3e3de"
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -121,6 +125,8 @@ def _title(of: Values) -> str:
 
 
 def _bars(sheet: Values, series: list[Values]) -> Figure:
+    from matplotlib.patches import Patch
+
     figure, plots = _figure(7, 0.9 + 0.27 * len(series), 2)
     figure.suptitle(_title(sheet), x=0.01, ha="left", fontsize=9, color=INK)
     for axes, number, title in zip(plots, ("final", "avg"), ("Final accuracy, %", "Average accuracy, %"), strict=True):
@@ -145,6 +151,9 @@ def _bars(sheet: Values, series: list[Values]) -> Figure:
         axes.set_ylim(len(series) - 0.4, -0.6)
         axes.set_title(title, color=MUTED, fontsize=8)
         axes.margins(x=0.12)
+    if any(one[number]["paper"] is not None for one in series for number in ("final", "avg")):
+        kinds = [Patch(color=MUTED, label="ours"), Patch(fill=False, edgecolor=MUTED, label="the paper’s")]
+        plots[1].legend(handles=kinds, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=2)
     return figure
 
 
@@ -152,12 +161,14 @@ def _stream(sheet: Values, series: list[Values]) -> Figure:
     from matplotlib.ticker import EngFormatter
 
     figure, (axes,) = _figure(6.4, 3.6)
+    levels: Counter[str] = Counter()
     for one in series:
         style = LOOKS[one["look"]]
         if not _is_curve(one):
-            axes.axhline(
-                one["final"]["mean"], color=style.colour, ls=DASHES[style.dash or "6 3"], lw=1, label=one["label"]
-            )
+            dots = levels[one["look"]]  # level lines of one look differ in their dots
+            dash = (0, (6, 2, *(1, 2) * dots)) if dots else DASHES[style.dash or "6 3"]
+            axes.axhline(one["final"]["mean"], color=style.colour, ls=dash, lw=1, label=one["label"])
+            levels[one["look"]] += 1
             continue
         curve = one["curve"]
         every = max(1, round(len(curve["x"]) / 5))
@@ -197,8 +208,8 @@ def _times(family: Values, device: str, series: list[Values]) -> Figure:
     figure.suptitle(f"{_title(family)}, {device}", x=0.01, ha="left", fontsize=9, color=INK)
     _points(run, series, family["joined"], lambda one: one["seconds"]["mean"], lambda one: one["seconds"]["std"])
     _points(step, series, family["joined"], lambda one: one["step"], lambda one: None, named=False)
-    run.set(ylabel="seconds per run", ylim=(0, None))
-    step.set(ylabel="milliseconds per step", ylim=(0, None))
+    run.set(ylabel="seconds per run", ylim=(0, ROOM * run.dataLim.ymax))
+    step.set(ylabel="milliseconds per step", ylim=(0, ROOM * step.dataLim.ymax))
     figure.legend(loc="outside right upper")
     return figure
 
@@ -212,10 +223,12 @@ def _points(
     *,
     named: bool = True,
 ) -> None:
-    """A mark for each cell against its CBP, joined where CBP differs; each strategy stands in the legend once."""
+    """A mark for each cell against its CBP, joined where CBP differs; each strategy stands in the legend once.
+
+    Tuned runs have open marks and a place of their own in the legend.
+    """
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-    named_looks: set[str] = set()
     for key in dict.fromkeys((one["look"], one["tuned"]) for one in series):
         cells: list[tuple[float, float, float]] = [
             (one["cbp"], height, std(one) or 0)
@@ -233,9 +246,8 @@ def _points(
             mfc="white" if tuned else style.colour,
             ls="none",
             lw=1,
-            label=label(key[0]) if named and key[0] not in named_looks else None,
+            label=label(key[0]) + (", tuned" if tuned else "") if named else None,
         )
-        named_looks.add(key[0])
         if not join:
             continue
         joined = list({f"{spent:.2g}": (spent, height) for spent, height, _ in sorted(cells)}.values())

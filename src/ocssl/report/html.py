@@ -10,7 +10,7 @@ from string import Template
 
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Problem, Stored
-from ocssl.report.columns import Column, Entry, columns, seconds_entry
+from ocssl.report.columns import Column, Entry, columns, seconds_entry, tuned_note
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
 from ocssl.report.palette import LOOKS, look_name
@@ -100,8 +100,13 @@ def _sheet(sheet: Sheet, names: dict[str, str]) -> str:
         f'<div class="heading"><h3>{title}</h3>{_badge(sheet.protocol)}{_block(sheet)}</div>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}, {protocol} protocol">'
         f"<table><thead>{_groups(shown)}<tr>{_head('strategy', 'ascending')}{heads}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div></div>"
+        f"<tbody>{rows}</tbody></table></div>{_tuned(sheet)}</div>"
     )
+
+
+def _tuned(sheet: Sheet) -> str:
+    note = tuned_note(sheet)
+    return f'<p class="note">{escape(note)}</p>' if note else ""
 
 
 def _block(sheet: Sheet) -> str:

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from ocssl.report.columns import Column, Entry, columns
+from ocssl.report.columns import Column, Entry, columns, tuned_note
 from ocssl.report.model import Report, Sheet
 from ocssl.report.names import spell
 
 PREAMBLE = """\
-% Input this file into a document with \\usepackage{booktabs}, UTF-8 and any engine."""
+% Input this file into a document with \\usepackage{booktabs}, UTF-8 and any engine; names in letters other than
+% Latin and Greek need one that knows them, and a font that has them."""
+GREEK = {
+    "αβγδεϵζηθϑικλμνξπρςστυφϕχψω": (
+        "alpha beta gamma delta varepsilon epsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho varsigma "
+        "sigma tau upsilon varphi phi chi psi omega"
+    ),
+    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
+}
+"""Letters, and what LaTeX calls them."""
+
+LATIN = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
+"""Greek letters that LaTeX has no name for: Latin ones look the same."""
+
+USUAL = r"\footnotesize\setlength{\tabcolsep}{3.5pt}"
+NARROW = r"\scriptsize\setlength{\tabcolsep}{2pt}\medmuskip=0mu"
+"""Type and spaces of tables, and of those with tuned columns, which would be wider than a page's text."""
+
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -19,13 +36,17 @@ SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "→": r"$\rightarrow$",
-    "ω": r"$\omega$",
-    "τ": r"$\tau$",
     "−": "--",
     "–": "--",
     "’": "'",
     "±": r"$\pm$",
 } | {letter: f"\\{letter}" for letter in "&%$#_{}"}
+SPECIAL |= LATIN
+SPECIAL |= {
+    letter: rf"$\{name}$"
+    for letters, names in GREEK.items()
+    for letter, name in zip(letters, names.split(), strict=True)
+}
 
 
 def to_latex(report: Report) -> str:
@@ -36,8 +57,9 @@ def to_latex(report: Report) -> str:
 def _table(sheet: Sheet) -> Iterator[str]:
     shown = columns(sheet, costs=False)  # a page is narrow
     block = ", $b_s={}$, $b={}$, $n_p={}$".format(*sheet.block) if sheet.block else ""
+    note = tuned_note(sheet)
     yield r"\begin{table}[htbp]"
-    yield r"\centering\footnotesize\setlength{\tabcolsep}{3.5pt}"
+    yield rf"\centering{NARROW if note else USUAL}"
     yield (
         rf"\caption{{{escape(sheet.title)}; {escape(spell(sheet.protocol))} protocol{block}. "
         r"Best in \textbf{bold}, second best \underline{underlined}.}"
@@ -54,7 +76,10 @@ def _table(sheet: Sheet) -> Iterator[str]:
         yield _joined(
             [label if line.contends else rf"\textit{{{label}}}", *(_entry(column.entry(line)) for column in shown)]
         )
-    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
+    yield from (r"\bottomrule", r"\end{tabular}")
+    if note:
+        yield rf"\par\smallskip {escape(note)}"
+    yield r"\end{table}"
 
 
 def _groups(shown: list[Column]) -> Iterator[str]:

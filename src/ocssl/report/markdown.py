@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ocssl.report.columns import Entry, columns
+from ocssl.report.columns import Entry, columns, tuned_note
 from ocssl.report.model import Report, Sheet
 from ocssl.report.names import spell
 
@@ -34,6 +34,8 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     for sheet in report.sheets:
         yield from ("", f"## {escape(sheet.title)}", "", f"Protocol **{spell(sheet.protocol)}**{_block(sheet)}.", "")
         yield from sheet_lines(sheet)
+        if note := tuned_note(sheet):
+            yield from ("", escape(note))
     if report.sheets:
         yield from ("", LEGEND)
     if figures:

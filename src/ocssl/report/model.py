@@ -122,16 +122,17 @@ class Sheet:
     def podium(self, number: str, tuned: bool = False) -> dict[str, str]:
         """Which row is ``best`` and which ``second`` in ``final`` or ``avg``; rows of equal print share a place.
 
-        There is a contest only where all rows had the same budget.
+        There is a contest only where all that take part had the same budget.
+
+        Args:
+            tuned: among what our own lr and ω gave.
         """
-        scores = {
-            line.cell.row.name: round(mean, 2)
-            for line in self.lines
-            if line.contends and (mean := _score(line.tuned if tuned else line.cell, number)) is not None
-        }
-        budgets = {run.result.cbp_planned for line in self.lines for run in line.cell.runs.values()}
-        if len(scores) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+        cells = [line.tuned if tuned else line.cell for line in self.lines if line.contends]
+        ran = [(cell, mean) for cell in cells if cell and (mean := _score(cell, number)) is not None]
+        budgets = {run.result.cbp_planned for cell, _ in ran for run in cell.runs.values()}
+        if len(ran) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
             return {}
+        scores = {cell.row.name: round(mean, 2) for cell, mean in ran}
         places = sorted(set(scores.values()), reverse=True)[:2]
         return {row: ("best", "second")[places.index(mean)] for row, mean in scores.items() if mean in places}
 
@@ -204,6 +205,6 @@ def _grouped(found: list[Cell]) -> Iterable[Sheet]:
         yield Sheet(group[0].table, dataset, protocol, lines)
 
 
-def _score(cell: Cell | None, number: str) -> float | None:
-    score: Score | None = getattr(cell, number) if cell else None
-    return score.mean if score else None
+def _score(cell: Cell, number: str) -> float | None:
+    score: Score = getattr(cell, number)
+    return score.mean

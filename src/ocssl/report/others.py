@@ -14,7 +14,7 @@ from ocssl.report.names import label, spell
 
 OTHER = "other"
 SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
-MOST_SETTINGS = 3
+FEW_SETTINGS = 3
 
 
 def other_cells(store: Store, claimed: Collection[Experiment]) -> Iterator[Cell]:
@@ -56,7 +56,10 @@ def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
 
 
 def _labels(experiments: list[Stored]) -> list[str]:
-    """The strategy's name and, where it stands there twice, the settings in which its experiments differ."""
+    """The strategy's name and, where it stands there twice, the settings in which its experiments differ.
+
+    A few of them, and more where those leave two experiments with one name.
+    """
     names = [label(row_name(stored.config)) for stored in experiments]
     settings = [essence(stored.config) for stored in experiments]
     return [
@@ -68,5 +71,8 @@ def _labels(experiments: list[Stored]) -> list[str]:
 
 
 def _differing(own: dict[str, Any], twins: list[dict[str, Any]]) -> list[str]:
-    names = [name for name, value in own.items() if any(twin.get(name) != value for twin in twins)]
-    return [f"{SHORT.get(name, name)} {own[name]}" for name in names[:MOST_SETTINGS]]
+    names = [name for name, value in own.items() if any(twin[name] != value for twin in twins)]
+    few = FEW_SETTINGS
+    while few < len(names) and sum(all(twin[name] == own[name] for name in names[:few]) for twin in twins) > 1:
+        few += 1
+    return [f"{SHORT.get(name, name)} {own[name]}" for name in names[:few]]

@@ -90,7 +90,7 @@ def _identity(series: dict[str, Any]) -> tuple[Any, ...]:
 def _series(sheet: Sheet, line: Line, cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
     name = sheet.label(line)
     return {
-        "label": name if cell.tuning == "paper" else f"{name}, own lr and ω",
+        "label": name if cell.tuning == "paper" else f"{name}, tuned",
         "look": line.look,
         "tuned": cell.tuning == "own",
         "contends": line.contends,

@@ -19,11 +19,13 @@ from ocssl.engines import Job
 from ocssl.errors import ConfigError
 from ocssl.experiments.config import read_yaml
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
+from ocssl.experiments.presets import complete
 from ocssl.experiments.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep
 from ocssl.sweeps.report import best_yaml, markdown
 from ocssl.sweeps.search import Adaptive, Listed, Searcher, import_optuna
+from ocssl.sweeps.space import Scalar
 from ocssl.sweeps.trials import Book, Run, Trial, words
 from ocssl.sweeps.tuning import tune
 
@@ -67,6 +69,7 @@ def read_started(folder: Path) -> Sweep:
 
 def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
     book = Book(folder / "trials.jsonl")
+    _check_unchanged(sweep, folder, book)
 
     def ended(trial: Trial, seed: int) -> None:
         tell(_line(sweep, book, trial, seed))
@@ -81,6 +84,31 @@ def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
         raise Interrupted(f"the sweep was stopped; {go_on}", stopped.exit_code - 128) from stopped
     _conclude(sweep, folder, book)
     return book
+
+
+def _check_unchanged(sweep: Sweep, folder: Path, book: Book) -> None:
+    """Refuse a sweep that would not have begun the trials that its folder holds; further ones may follow them."""
+    listed = None if sweep.search == "adaptive" else sweep.listed()
+    for trial in book.trials:
+        expected = trial.seeds == sweep.seeds and _is_proposed(trial, sweep, listed)
+        if not expected or not all(_is_as_begun(trial, seed, sweep, folder) for seed in trial.seeds):
+            raise ConfigError(
+                f"'{folder / 'sweep.yaml'}' was changed since trial {trial.number} ({words(trial.values)}) began; "
+                "change it back, or start another sweep with its own --output"
+            )
+
+
+def _is_proposed(trial: Trial, sweep: Sweep, listed: list[dict[str, Scalar]] | None) -> bool:
+    if listed is not None:
+        return trial.number <= len(listed) and trial.values == listed[trial.number - 1]
+    same_names = trial.values.keys() == sweep.space.keys()
+    return same_names and all(value in sweep.space[name] for name, value in trial.values.items())
+
+
+def _is_as_begun(trial: Trial, seed: int, sweep: Sweep, folder: Path) -> bool:
+    run = RunFolder(folder / trial.folder / f"seed{seed}")
+    wanted = complete(sweep.run_settings(trial.values, seed))
+    return not run.config.exists() or run.read_config().digest() == wanted.digest()
 
 
 def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:

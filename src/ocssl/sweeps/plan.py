@@ -14,7 +14,8 @@ from ocssl.errors import ConfigError, unreadable
 from ocssl.experiments.config import RunConfig, check_names, merged, one_sentence, read_yaml
 from ocssl.experiments.presets import complete
 from ocssl.registry import unknown
-from ocssl.sweeps.space import Range, Scalar, Values, draws, grid, parse_space
+from ocssl.sweeps.rehearsal import rehearse
+from ocssl.sweeps.space import Range, Scalar, Values, draws, grid, nested, parse_space
 
 OURS = {"seed": "list it under seeds", "measure_on": "sweeps are judged on the validation images, always"}
 """Settings that are the sweep's own business, and what to do instead of setting them."""
@@ -26,7 +27,8 @@ class Sweep(BaseModel):
     Attributes:
         search: ``grid``: every combination; ``random``: some; ``adaptive``: Optuna proposes, given what was found.
         settings: of every run; see :class:`ocssl.experiments.config.RunConfig`.
-        space: settings that vary, each over a list of values or ``{low, high, scale, whole}``.
+        space: settings that vary, each over a list of values or ``{low, high, scale, whole}``; a dot in a name reaches
+            into a group, as in ``options.strength``.
         seeds: each configuration runs once with each, and its score is the mean.
         score: of the linear probe on validation images: after the last experience, or averaged over experiences.
         trials: how many configurations ``random`` and ``adaptive`` try.
@@ -49,7 +51,7 @@ class Sweep(BaseModel):
 
     def configuration(self, values: Mapping[str, Scalar]) -> dict[str, Any]:
         """The settings of a configuration, as ``ocssl run --config`` takes them."""
-        return merged(self.settings, values)
+        return merged(self.settings, nested(values))
 
     def run_settings(self, values: Mapping[str, Scalar], seed: int) -> dict[str, Any]:
         """The settings of one run that judges a configuration: on validation images, with nothing that costs extra."""
@@ -122,21 +124,28 @@ def _shipped(name: Path) -> str | None:
 def _check(sweep: Sweep) -> None:
     if not sweep.space:
         raise ConfigError("space is empty; list at least one setting that varies")
+    check_names(sweep.settings)
+    check_names(name.partition(".")[0] for name in sweep.space)
     for place in (sweep.settings, sweep.space):
-        check_names(place)
         for name in OURS.keys() & place.keys():
             raise ConfigError(f"'{name}' cannot be set in a sweep: {OURS[name]}")
-    for name in sweep.space.keys() & sweep.settings.keys():
-        raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
+    for name in sweep.space:
+        group, _, inner = name.partition(".")
+        if inner and group in sweep.space:
+            raise ConfigError(f"'{group}' varies under space as a whole and as '{name}'; decide for one")
+        fixed = sweep.settings.get(group) if inner else sweep.settings
+        if isinstance(fixed, Mapping) and (inner or name) in fixed:
+            raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
     if len(set(sweep.seeds)) != len(sweep.seeds):
         raise ConfigError(f"seeds lists one twice: {sweep.seeds}")
     if sweep.search == "grid" and sweep.trials is not None:
         raise ConfigError("a grid tries every combination; leave trials out")
     if sweep.search != "grid" and sweep.trials is None:
         raise ConfigError(f"{sweep.search} search needs trials, the number of configurations to try")
-    for values in _samples(sweep):
-        config = complete(sweep.run_settings(values, sweep.seeds[0]))
+    configs = [complete(sweep.run_settings(values, sweep.seeds[0])) for values in _samples(sweep)]
+    for config in configs:
         _check_measured(sweep, config)
+    rehearse(configs)
 
 
 def _samples(sweep: Sweep) -> list[dict[str, Scalar]]:

@@ -30,6 +30,9 @@ class Values:
         """As a file has it."""
         return list(self.options)
 
+    def __contains__(self, value: object) -> bool:
+        return value in self.options
+
 
 @dataclass(frozen=True)
 class Range:
@@ -62,6 +65,9 @@ class Range:
         """As a file has it."""
         return {"low": self.low, "high": self.high, "scale": self.scale, "whole": self.whole}
 
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
 
 Space = Mapping[str, Values | Range]
 
@@ -73,6 +79,22 @@ def parse_space(given: Mapping[str, Any]) -> dict[str, Values | Range]:
     {'lr': Values(options=(0.1, 0.3))}
     """
     return {name: _parse(name, value) for name, value in given.items()}
+
+
+def nested(values: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Values as settings have them: a dot in a name reaches into a group.
+
+    >>> nested({"lr": 0.1, "options.strength": 0.5})
+    {'lr': 0.1, 'options': {'strength': 0.5}}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, inner = name.partition(".")
+        if inner:
+            found.setdefault(group, {})[inner] = value
+        else:
+            found[name] = value
+    return found
 
 
 def grid(space: Space) -> Iterator[dict[str, Scalar]]:

@@ -1,0 +1,88 @@
+"""``ocssl list`` beside packages that are broken, and the calculator's refusals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ocssl.cli import main
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ocssl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """The command in this process: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ocssl", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr()
+        return int(end.value.code or 0), said.out, said.err
+
+    return command
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An installed package whose strategy and data set cannot be imported, and what is said of the strategy."""
+    info = tmp_path / "half_done-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: half-done\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[ocssl.strategies]\nbroken = half_done:Broken\n[ocssl.data]\ntorn = half_done:torn\n"
+    )
+    (tmp_path / "half_done.py").write_text("import nowhere_to_be_found")
+    monkeypatch.syspath_prepend(tmp_path)
+    return (
+        "ocssl: cannot import strategy 'broken' (half_done:Broken) of package 'half-done': "
+        "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package\n"
+    )
+
+
+def test_a_broken_package_is_named_and_everything_else_listed(ocssl: Command, broken: str) -> None:
+    code, out, err = ocssl("list", "strategies")
+    assert (code, err) == (0, broken)
+    listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
+    assert {"finetune", "cla-e", "pfr"} <= set(listed)
+    assert "broken" not in listed
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_broken_package_hides_no_data_set(ocssl: Command) -> None:
+    code, out, err = ocssl("list", "datasets")
+    assert code == 0
+    assert "cifar100" in out
+    assert err.startswith("ocssl: cannot import data set 'torn' (half_done:torn) of package 'half-done': ")
+
+
+def test_a_run_with_a_broken_strategy_is_refused_in_one_sentence(ocssl: Command, broken: str) -> None:
+    assert ocssl("run", "--dataset", "shapes", "--strategy", "broken") == (2, "", broken)
+
+
+@pytest.mark.parametrize("words", [("list", "methods"), ("run", "--dataset", "shapes", "--strategy", "mine")])
+def test_a_plugin_that_is_not_there_is_refused_in_one_sentence(
+    ocssl: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("OCSSL_PLUGINS", "no_such_module")
+    code, out, err = ocssl(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("ocssl: cannot import 'no_such_module' of OCSSL_PLUGINS: ")
+
+
+@pytest.mark.parametrize("more", [("--passes", "3"), ("--cbp", "270000"), ()])
+def test_the_calculator_refuses_a_batch_smaller_than_the_stream_minibatch(
+    ocssl: Command, more: tuple[str, ...]
+) -> None:
+    assert ocssl("budget", "--batch", "5", *more) == (2, "", "ocssl: batch (5) must be at least stream_batch (10)\n")
+
+
+def test_the_calculator_takes_a_batch_without_replay(ocssl: Command) -> None:
+    code, out, _ = ocssl("budget", "--batch", "10", "--passes", "3")
+    assert code == 0
+    assert out.splitlines()[1].split()[:3] == ["3", "10", "0"]
