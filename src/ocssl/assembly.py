@@ -23,11 +23,24 @@ if TYPE_CHECKING:
 
 
 def check(asked: Learner) -> None:
-    """Refuse settings that no learner can have."""
+    """Refuse settings that no learner can have; numbers of other libraries become Python's own."""
     for name in ("image_size", "stream_batch", "passes", "memory_size", "hidden_dim", "output_dim"):
-        settings.require(name, getattr(asked, name), low=1, whole=True)
+        setattr(asked, name, settings.require(name, getattr(asked, name), low=1, whole=True))
     for name in ("lr", "momentum", "weight_decay"):
-        settings.require(name, getattr(asked, name), low=0)
+        setattr(asked, name, settings.require(name, getattr(asked, name), low=0))
+    for name in ("mean", "std"):
+        setattr(asked, name, settings.per_channel(name, getattr(asked, name)))
+    for name in ("options", "method_options", "memory_options"):
+        setattr(asked, name, settings.named(name, getattr(asked, name)))
+    asked.tau = settings.require("tau", asked.tau, low=0, high=1)
+    asked.seed = settings.require("seed", asked.seed, low=0, whole=True)
+    asked.sync_norm = settings.yes_or_no("sync_norm", asked.sync_norm)
+    if asked.batch is not None:
+        asked.batch = settings.require("batch", asked.batch, low=1, whole=True)
+    if asked.omega is not None:
+        asked.omega = settings.require("omega", asked.omega, low=0)
+    if asked.joint_views is not None:
+        asked.joint_views = settings.yes_or_no("joint_views", asked.joint_views)
     if asked.stream_batch == 1 and (asked.joint_views is False or asked.variant == "authors"):
         raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
     together = distributed.current().size
@@ -36,10 +49,6 @@ def check(asked: Learner) -> None:
     widest = max(("hidden_dim", "output_dim"), key=lambda name: getattr(asked, name))
     heads = 4 * asked.hidden_dim * (asked.hidden_dim + asked.output_dim)  # bytes, of the projector alone
     must_fit(torch.device("cpu"), heads, f"{widest} {getattr(asked, widest):,}")  # where networks are made
-    settings.require("tau", asked.tau, low=0, high=1)
-    settings.require("seed", asked.seed, low=0, whole=True)
-    if asked.omega is not None:
-        settings.require("omega", asked.omega, low=0)
     settings.choice("variant", asked.variant, settings.VARIANTS)
 
 

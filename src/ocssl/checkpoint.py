@@ -1,8 +1,8 @@
 """A saved state: a folder with one safetensors file and one JSON file that names it.
 
 The JSON file is the commit: it is replaced in one atomic step after the tensors are safely on disk under a name of
-their own. Whoever dies at any moment leaves either the earlier state or the new one, never a mixture. Reading executes
-nothing from the files.
+their own. Whoever dies at any moment leaves either the earlier state or the new one, never a mixture. Of several who
+write to one folder each waits for its turn, and the last one's state stays. Reading executes nothing from the files.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ocssl.errors import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # where there is none, writers of one folder are not kept apart
+    fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
 
@@ -40,15 +46,19 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
     ({'step': 3}, {'w': tensor([1., 1.])})
     """
     folder = Path(path)
+    with _one_writer(folder):
+        _replace(folder, kind, facts, tensors)
+
+
+def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     index = folder / f"{kind}.json"
-    if folder.exists() and not index.exists() and not _only_leftovers(folder):
+    if not index.exists() and not _only_leftovers(folder):
         raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
     token = uuid.uuid4().hex[:12]
     data = folder / f"tensors-{token}.safetensors"
     draft = folder / f"draft-{token}.json"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(_apart(tensors), data)
+        save_tensors(_apart(tensors), data)
         sync(data)
         envelope = {
             "format": f"ocssl-{kind}",
@@ -70,6 +80,21 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
         if old != data:
             with contextlib.suppress(OSError):
                 old.unlink()
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that whoever may read other new files here may read; by itself it is its owner's only.
+
+    Args:
+        tensors: contiguous, no two in the same memory.
+        metadata: text by name, for the file's header.
+    """
+    path.unlink(missing_ok=True)
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(dict(tensors), path, metadata)
+    if path.stat().st_mode != mode:
+        path.chmod(stat.S_IMODE(mode))
 
 
 def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -116,11 +141,30 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _leftovers(folder: Path) -> list[Path]:
     """Files that a save in progress, finished or killed, may have put there."""
-    return [*folder.glob("tensors-*.safetensors"), *folder.glob("draft-*.json")]
+    patterns = ("tensors-*.safetensors", "draft-*.json", ".tmp??????")  # the last is safetensors' own draft
+    return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
 def _only_leftovers(folder: Path) -> bool:
     return folder.is_dir() and {*folder.iterdir()} <= {*_leftovers(folder)}
+
+
+@contextlib.contextmanager
+def _one_writer(folder: Path) -> Iterator[None]:
+    """Make the folder if need be, and wait until nobody else writes to it; locking the folder itself leaves no file."""
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise CheckpointError(f"could not save to '{folder}': {error}") from error
+    try:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # some network file systems lock no folders
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:

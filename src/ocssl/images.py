@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ocssl.errors import InputError
+from ocssl.pictures import BadImage, square_rgb
 
 Images: TypeAlias = np.ndarray | Tensor | Sequence[Image.Image]
 
@@ -20,7 +21,7 @@ def as_uint8(images: Images, image_size: int) -> Tensor:
 
     Args:
         images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)`` (uint8, or float in [0, 1]), or a list of PIL
-            images, which are converted to RGB and resized where needed.
+            images, which become square RGB as image files do (:func:`ocssl.pictures.square_rgb`).
 
     >>> as_uint8(np.zeros((2, 32, 32, 3), dtype=np.uint8), 32).shape
     torch.Size([2, 3, 32, 32])
@@ -57,15 +58,12 @@ def _from_pil(images: Sequence[Image.Image], image_size: int) -> Tensor:
         if not isinstance(image, Image.Image):
             raise InputError(f"a list of images must hold PIL images; item {i} is {type(image).__name__}")
         try:
-            rgb = image.convert("RGB")
-        except OSError as error:
-            raise InputError(f"item {i} of the list is not readable as an image: {error}") from error
-        if rgb.size != (image_size, image_size):
-            rgb = rgb.resize((image_size, image_size), Image.Resampling.BILINEAR)
-        arrays.append(np.asarray(rgb))
+            arrays.append(square_rgb(image, image_size))
+        except BadImage as problem:
+            raise InputError(f"item {i} of the list is not readable as an image: {problem}") from problem
     if not arrays:
         raise InputError("the batch of images is empty")
-    return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+    return torch.from_numpy(np.stack(arrays))
 
 
 def _checked_shape(tensor: Tensor, image_size: int) -> Tensor:

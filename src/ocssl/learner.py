@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -25,10 +26,16 @@ from ocssl.shortage import enough_memory
 from ocssl.step import ALARM_BITS
 
 CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
+SHAPING = (  # settings that decide on the tensors of a saved state
+    *("strategy", "method", "variant", "image_size", "stream_batch", "batch", "memory", "memory_size", "stem"),
+    *("hidden_dim", "output_dim", "options", "method_options", "memory_options"),
+)
 
 
 class Learner:
     """An encoder that learns from an unlabelled image stream in one pass and can be used at any moment.
+
+    One thread may learn while others transform or save; each waits until a minibatch of another is over.
 
     Args:
         strategy: how the past is kept; see ``ocssl.strategies.names()``.
@@ -45,7 +52,7 @@ class Learner:
         omega: strength of the alignment; unset: the strategy's own.
         tau: decay of the moving-average teacher.
         augmentation: ``"clean"`` or ``"authors"``; unset: as the variant says.
-        variant: ``"clean"`` (ours), ``"authors"`` (every choice of the paper's public code) or ``"origin"`` (what the
+        variant: ``"clean"`` (ours), ``"authors"`` (the choices of the paper's public code) or ``"origin"`` (what the
             compared method's own paper does).
         options, method_options, memory_options: further settings of the strategy, the method and the memory.
         joint_views: all views in one forward pass; unset: yes, except in the authors' variant.
@@ -128,12 +135,13 @@ class Learner:
         self.hidden_dim = hidden_dim
         self.output_dim = output_dim
         self.stem = stem
-        self.mean = mean if isinstance(mean, tuple) else tuple(float(value) for value in mean)
-        self.std = std if isinstance(std, tuple) else tuple(float(value) for value in std)
+        self.mean = mean
+        self.std = std
         self.precision = precision
         self.execution = execution
         self.seed = seed
-        self.device = device
+        self.device = str(device)  # a torch.device is taken too
+        self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._begin()
 
     def _begin(self) -> None:
@@ -167,9 +175,10 @@ class Learner:
             queue = torch.cat([self._pending, self.machine.group.concatenate(arrived)])
         whole = len(queue) - len(queue) % self.stream_batch
         for start in range(0, whole, self.stream_batch):
-            # What waits is always exactly what was not trained on, so a callback may save the learner.
-            self._pending = queue[start + self.stream_batch :]
-            self._fit(queue[start : start + self.stream_batch])
+            # What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
+            with self._lock:
+                self._pending = queue[start + self.stream_batch :]
+                self._fit(queue[start : start + self.stream_batch])
             if callback is not None:
                 callback(self)
         self._pending = queue[whole:].clone()
@@ -180,13 +189,15 @@ class Learner:
         if self.pending == 1 and not self.machine.joint_views:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
         if self.pending:
-            remainder, self._pending = self._pending, self._pending[:0]
-            self._fit(remainder)
+            with self._lock:
+                remainder, self._pending = self._pending, self._pending[:0]
+                self._fit(remainder)
         return self
 
     def boundary(self) -> Learner:
         """Say that an experience has ended. Only CaSSLe-like strategies listen; images that wait keep waiting."""
-        self.machine.strategy.boundary(self.machine.encoder)
+        with self._lock:
+            self.machine.strategy.boundary(self.machine.encoder)
         return self
 
     @property
@@ -246,18 +257,20 @@ class Learner:
     @torch.no_grad()
     def encode(self, images: Images, *, batch: int = 512) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device."""
-        machine = self.machine
+        machine, batch = self.machine, settings.require("batch", batch, low=1, whole=True)
         pixels = as_uint8(images, self.image_size)
-        network = machine.encoder.backbone.eval()
+        network = machine.encoder.backbone
         autocast = torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None)
-        try:
-            with self._room_for(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device"), autocast:
+        room = self._room_for(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
+        with self._lock, room, autocast:
+            network.eval()
+            try:
                 chunks = [
                     network.forward(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
                     for chunk in pixels.split(batch)
                 ]
-        finally:
-            network.train()
+            finally:
+                network.train()
         return torch.cat(chunks)
 
     @property
@@ -281,13 +294,15 @@ class Learner:
             images: as for :meth:`partial_fit`.
             y: ignored; pipelines pass labels along, and this learner has no use for them.
         """
+        pixels = as_uint8(images, self.image_size)
         if self._begun:
             if isinstance(self.backbone, nn.Module):
                 raise ConfigError(
                     "fit cannot begin anew with a backbone of your own, which has learned; make a Learner"
                 )
-            self._begin()
-        return self.partial_fit(images).flush()
+            with self._lock:
+                self._begin()
+        return self.partial_fit(pixels).flush()
 
     def fit_transform(self, images: Images, y: object = None) -> np.ndarray:
         """:meth:`fit`, then the features of the same images, ``(n, d)`` float32."""
@@ -295,17 +310,14 @@ class Learner:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments as they were given."""
-        return {name: getattr(self, name) for name in inspect.signature(Learner.__init__).parameters if name != "self"}
+        return {name: getattr(self, name) for name in _setting_names()}
 
     def set_params(self, **parameters: Any) -> Learner:
         """Change arguments of the constructor before anything was learned."""
         if self._begun:
             raise ConfigError("this learner has learned already; make another with the new settings")
-        known = self.get_params()
-        for name in parameters:
-            if name not in known:
-                raise unknown("setting of a learner", name, known)
-        vars(self).update(vars(Learner(**{**known, **parameters})))
+        _check_names(parameters)
+        vars(self).update(vars(Learner(**{**self.get_params(), **parameters})))
         return self
 
     @property
@@ -319,20 +331,10 @@ class Learner:
 
         In a group of processes everybody calls this, and the first one writes. Any number of them can load it.
         """
-        self.check_finite()
-        parameters = self.get_params()
-        if isinstance(self.backbone, nn.Module):
-            parameters["backbone"] = None
-        facts = {
-            "parameters": parameters,
-            "seen": self.seen,
-            "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
-            "strategy": self.machine.strategy.host_state(),
-            "generator": self.machine.device.type,
-            "versions": {"ocssl": __version__, "torch": torch.__version__},
-        }
-        tensors = self._tensors()
-        self.machine.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
+        with self._lock:
+            self.check_finite()
+            facts, tensors = self._facts(), self._tensors()
+            self.machine.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
@@ -343,9 +345,12 @@ class Learner:
             backbone: needed, with the architecture of then, if the learner was built on a module of your own.
             overrides: arguments of the constructor that may differ here, e.g. ``device="cpu"``.
         """
+        _check_names(overrides)
         facts, tensors = checkpoint.read(path, "learner")
+        changed: list[str] = []
         try:
             parameters = {**facts["parameters"], **overrides}
+            changed = [name for name in SHAPING if parameters.get(name) != facts["parameters"].get(name)]
             if backbone is not None:
                 parameters["backbone"] = backbone
             elif parameters["backbone"] is None:
@@ -354,8 +359,24 @@ class Learner:
             learner._restore(facts, tensors)
         except (KeyError, TypeError, RuntimeError) as error:
             reason = " ".join(str(error).split())  # torch lists misfits over several lines
+            if changed:
+                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed)
+                raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
             raise CheckpointError(f"'{path}' does not fit this version of ocssl: {reason}") from error
         return learner
+
+    def _facts(self) -> dict[str, Any]:
+        parameters = self.get_params()
+        if isinstance(self.backbone, nn.Module):
+            parameters["backbone"] = None
+        return {
+            "parameters": parameters,
+            "seen": self.seen,
+            "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
+            "strategy": self.machine.strategy.host_state(),
+            "generator": self.machine.device.type,
+            "versions": {"ocssl": __version__, "torch": torch.__version__},
+        }
 
     def _tensors(self) -> dict[str, Tensor]:
         machine = self.machine
@@ -390,3 +411,20 @@ class Learner:
         self.seen = facts["seen"]
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
         self._pending = tensors["pending"].to(machine.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
+
+
+def _setting_names() -> list[str]:
+    return [name for name in inspect.signature(Learner.__init__).parameters if name != "self"]
+
+
+def _check_names(given: Iterable[str]) -> None:
+    known = _setting_names()
+    for name in given:
+        if name not in known:
+            raise unknown("setting of a learner", name, known)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from ocssl import memory, methods, strategies
@@ -20,19 +23,68 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 REPLAY_BATCH = 128  # replay samples per batch unless told otherwise: the paper's 138 with its stream_batch of 10
 
 
-def require(name: str, value: Any, *, low: float, high: float = float("inf"), whole: bool = False) -> None:
-    """Refuse a number outside ``[low, high]``, or one that should be whole and is not.
+def require(name: str, value: Any, *, low: float, high: float = float("inf"), whole: bool = False) -> Any:
+    """The number as Python's own; one outside ``[low, high]``, or one that should be whole and is not, is refused.
 
+    >>> require("tau", np.float32(0.5), low=0, high=1)
+    0.5
     >>> require("tau", 1.5, low=0, high=1)
     Traceback (most recent call last):
     ...
     ocssl.errors.ConfigError: tau must be a number from 0 to 1, not 1.5
     """
     kind = "a whole number" if whole else "a number"
-    right_type = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    right_type = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     if not right_type or not low <= value <= high or value == float("inf"):
         bounds = f"from {low:g} to {high:g}" if high < float("inf") else f"of at least {low:g}"
         raise ConfigError(f"{name} must be {kind} {bounds}, not {value!r}")
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def yes_or_no(name: str, value: Any) -> bool:
+    """The truth value as Python's own; anything that is only taken for one is refused.
+
+    >>> yes_or_no("joint_views", "no")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: joint_views must be True or False, not 'no'
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
+def per_channel(name: str, values: Any) -> tuple[float, ...]:
+    """Numbers for the channels red, green and blue; a tuple of Python's own is given back as it is.
+
+    >>> per_channel("mean", 0.5)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: mean must be three finite numbers, one per channel, not 0.5
+    """
+    given = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
+    if len(given) != 3 or not all(isinstance(value, Real) and math.isfinite(value) for value in given):
+        raise ConfigError(f"{name} must be three finite numbers, one per channel, not {values!r}")
+    if isinstance(values, tuple) and all(type(value) in (int, float) for value in given):
+        return values
+    return tuple(float(value) for value in given)
+
+
+def named(name: str, values: Any) -> Mapping[str, Any] | None:
+    """Options by name, or None; NumPy's numbers among them become Python's own.
+
+    >>> named("options", 3)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: options must be a dictionary of names and values, not 3
+    """
+    if values is None:
+        return None
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{name} must be a dictionary of names and values, not {values!r}")
+    if not any(isinstance(value, np.generic) for value in values.values()):
+        return values
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
 
 
 def choice(name: str, value: Any, known: tuple[str, ...]) -> None:
@@ -96,7 +148,7 @@ def strategy_options(strategy: str, variant: str, given: Mapping[str, Any] | Non
     """Options of a strategy: those of the variant, overridden by the user's.
 
     >>> strategy_options("cassle", "authors", {"aligner_dim": 64})
-    {'from_start': True, 'aligner_dim': 64}
+    {'from_start': True, 'together': True, 'aligner_dim': 64}
     """
     kind = strategies.get(strategy)
     return _merged(f"option of strategy '{strategy}'", kind, Strategy, kind.variants.get(variant, {}), given)

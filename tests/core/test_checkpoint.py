@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import pickle
 import resource
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,41 @@ def test_a_later_save_replaces_the_earlier_one_and_leaves_no_litter(saved):
 def test_missing_folders_are_made(tmp_path):
     checkpoint.write(tmp_path / "a" / "b", "learner", FACTS, TENSORS)
     assert_holds(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_others_may_read_what_they_may_read_of_any_new_file(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        checkpoint.write(tmp_path / "state", "learner", FACTS, TENSORS)
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "state").iterdir()} == {mode}
+
+
+# ------------------------------------------------------------------------------------------------- several writers
+
+
+@pytest.mark.parametrize("syncs", [1, 2, 3])
+def test_a_second_writer_waits_for_the_first_and_the_state_is_whole(tmp_path, monkeypatch, syncs):
+    """The second comes while the first has its tensors on disk, its draft, or its index."""
+    folder, newer, done = tmp_path / "state", {"weights": torch.ones(2)}, []
+    second = threading.Thread(target=checkpoint.write, args=(folder, "learner", {"step": 4}, newer))
+    sync = checkpoint.sync
+
+    def sync_and_let_the_second_in(path):
+        sync(path)
+        done.append(path)
+        if len(done) == syncs:
+            second.start()
+            second.join(0.3)
+
+    monkeypatch.setattr(checkpoint, "sync", sync_and_let_the_second_in)
+    checkpoint.write(folder, "learner", FACTS, TENSORS)
+    assert done[:3] == [*done[:2], folder]
+    second.join()
+    assert_holds(folder, {"step": 4}, newer)
+    assert len([*folder.iterdir()]) == 2
 
 
 # ------------------------------------------------------------------------------------------------ broken and foreign
@@ -232,7 +269,9 @@ def test_the_trap_would_have_sprung(tmp_path):
 # -------------------------------------------------------------------------------------------------- saves that fail
 
 
-@pytest.mark.parametrize("litter", [["tensors-0badc0ffee00.safetensors"], ["tensors-1.safetensors", "draft-1.json"]])
+@pytest.mark.parametrize(
+    "litter", [["tensors-0badc0ffee00.safetensors"], ["tensors-1.safetensors", "draft-1.json"], [".tmpmafAEy"]]
+)
 def test_a_save_that_was_killed_leaves_the_earlier_state_and_the_next_one_cleans_up(saved, litter):
     """Killed after part of the tensors, or after the draft of the index: what such a death leaves lies around."""
     for name in litter:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from ocssl.data.decode import decode
 from ocssl.errors import InputError
 from ocssl.images import as_uint8
 
@@ -60,7 +62,7 @@ def test_arrays_that_may_not_be_written_are_taken_without_a_warning():
         assert torch.equal(as_uint8(array, SIZE), channels_first(array))
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "CMYK"])
+@pytest.mark.parametrize("mode", ["L", "P", "1", "CMYK"])
 def test_pil_images_of_any_mode_become_rgb(mode):
     picture = Image.fromarray(pixels(1)[0]).convert(mode)
     assert torch.equal(as_uint8([picture], SIZE)[0], channels_first(np.asarray(picture.convert("RGB"))[None])[0])
@@ -70,6 +72,54 @@ def test_pil_images_of_another_size_are_resized_each_on_its_own():
     grey = [Image.new("RGB", size, (10, 20, 30)) for size in ((3, 50), (SIZE, SIZE), (64, 9))]
     got = as_uint8(grey, SIZE)
     assert torch.equal(got, torch.tensor([10, 20, 30], dtype=torch.uint8).view(1, 3, 1, 1).expand(3, 3, SIZE, SIZE))
+
+
+def saved(name: str, image: Image.Image, folder: Path) -> Path:
+    image.save(folder / name)
+    return folder / name
+
+
+def half_transparent(image: Image.Image) -> Image.Image:
+    clear = image.copy()
+    clear.putalpha(Image.linear_gradient("L").resize(image.size))
+    return clear
+
+
+PHOTO = Image.fromarray(pixels(30).reshape(40, 48, 3)).resize((60, 50))
+FILES = {
+    "wide.png": PHOTO,
+    "tall.png": PHOTO.rotate(90, expand=True),
+    "large.jpg": PHOTO.resize((400, 300)),  # Pillow decodes large JPEG files straight to a fraction of their size
+    "sixteen-bits.png": Image.fromarray(np.asarray(PHOTO.convert("L")).astype(np.uint16) * 257),
+    "rgba.png": half_transparent(PHOTO),
+    "grey-with-alpha.png": half_transparent(PHOTO.convert("L")),
+    "palette.png": PHOTO.convert("P"),
+    "cmyk.jpg": PHOTO.convert("CMYK"),
+    "grey.png": PHOTO.convert("L"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pil_image_gives_the_bytes_that_its_file_gives(name, tmp_path):
+    path = saved(name, FILES[name], tmp_path)
+    expected = torch.from_numpy(decode(path, SIZE))
+    with Image.open(path) as image:
+        before = (image.size, image.mode)
+        assert torch.equal(as_uint8([image], SIZE)[0], expected)
+        assert (image.size, image.mode) == before
+        assert np.array_equal(np.asarray(image), np.asarray(Image.open(path)))
+
+
+def test_pil_images_lose_their_borders_and_keep_their_proportions():
+    wide = np.zeros((SIZE, 3 * SIZE, 3), np.uint8)
+    wide[:, SIZE : 2 * SIZE] = pixels(1)[0]
+    assert torch.equal(as_uint8([Image.fromarray(wide)], SIZE), channels_first(pixels(1)))
+
+
+def test_sixteen_bits_of_a_pil_image_are_scaled_and_its_transparency_lies_on_white():
+    grey = Image.fromarray(np.full((SIZE, SIZE), 100 * 257, np.uint16))
+    clear = Image.new("RGBA", (SIZE, SIZE), (9, 9, 9, 0))
+    assert as_uint8([grey, clear], SIZE).flatten(1).unique(dim=1).tolist() == [[100], [255]]
 
 
 # ----------------------------------------------------------------------------------------------------- what is refused
@@ -166,3 +216,7 @@ def test_a_png_with_a_damaged_chunk_is_refused_by_its_place():
     middle = damaged.index(b"IDAT")
     damaged[middle + 4 : middle + 4 + 2000] = bytes(2000)
     refused([Image.open(io.BytesIO(bytes(damaged)))], "item 0", "not readable")
+
+
+def test_a_pil_image_of_floating_point_numbers_is_refused_by_its_place():
+    refused([Image.new("RGB", (SIZE, SIZE)), Image.new("F", (SIZE, SIZE))], "item 1", "floating point")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,9 @@ from pictures import assert_holds, chw, cifar_batch, encoded, make_tar, pixels, 
 from PIL import Image
 
 from ocssl import data
+from ocssl.data.decode import BadImage, decode
 from ocssl.data.formats.cifar import CIFAR10, CifarOrigin
-from ocssl.data.formats.files import any_folder
+from ocssl.data.formats.files import any_folder, image_files
 from ocssl.data.formats.hub import _of_config
 from ocssl.data.formats.parquet import ParquetOrigin
 from ocssl.data.formats.svhn import SvhnOrigin
@@ -132,6 +134,73 @@ def test_linked_folders_are_followed_and_links_that_lead_back_are_not(tmp_path):
     (tmp_path / "pile" / "a" / "back").symlink_to(tmp_path / "pile")
     (tmp_path / "pile" / "a" / "self").symlink_to(tmp_path / "pile" / "a")
     assert_holds(data.load(f"folder:{tmp_path / 'pile'}"), [pixels(1), pixels(0)], [0, 1], ["a", "b"])
+
+
+def test_links_in_a_circle_give_each_image_once_and_under_the_name_without_a_link(tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        write(tmp_path / "pile" / name, png(pixels(0)))
+    (tmp_path / "pile" / "a" / "x").symlink_to("../b")
+    (tmp_path / "pile" / "b" / "y").symlink_to("../a")
+    assert image_files(tmp_path / "pile") == ["a/1.png", "a/2.png", "b/3.png"]
+
+
+def test_links_in_a_circle_outside_the_folder_end_too(tmp_path):
+    write(tmp_path / "far" / "a" / "1.png", png(pixels(0)))
+    write(tmp_path / "far" / "b" / "2.png", png(pixels(0)))
+    (tmp_path / "far" / "a" / "x").symlink_to("../b")
+    (tmp_path / "far" / "b" / "y").symlink_to("../a")
+    write(tmp_path / "pile" / "3.png", png(pixels(0)))
+    (tmp_path / "pile" / "link").symlink_to(tmp_path / "far" / "a")
+    assert image_files(tmp_path / "pile") == ["3.png", "link/1.png", "link/x/2.png"]
+
+
+def test_a_folder_that_cannot_be_read_is_left_out_with_one_warning_unless_it_is_the_one_asked_for(
+    tmp_path, monkeypatch, caplog
+):
+    for name in ("1.png", "shut/2.png", "shut/below/3.png", "open/4.png"):
+        write(tmp_path / "pile" / name, png(pixels(0)))
+    real = os.scandir
+
+    def guarded(path):
+        if os.path.basename(path) == "shut":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    assert image_files(tmp_path / "pile") == image_files(tmp_path / "pile") == ["1.png", "open/4.png"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"{tmp_path / 'pile' / 'shut'}, which cannot be read: Permission denied" in caplog.text
+    with pytest.raises(DataError, match=r"cannot read the folder .*shut: Permission denied"):
+        image_files(tmp_path / "pile" / "shut")
+
+
+def test_a_folder_that_vanishes_after_it_was_listed_is_left_out(tmp_path, monkeypatch, caplog):
+    for name in ("1.png", "gone/2.png", "here/3.png"):
+        write(tmp_path / "pile" / name, png(pixels(0)))
+    real = os.stat
+
+    def and_remove(path, **options):
+        if os.path.basename(path) == "gone":
+            shutil.rmtree(path)
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", and_remove)
+    assert image_files(tmp_path / "pile") == ["1.png", "here/3.png"]
+    assert "gone, which cannot be read: No such file" in caplog.text
+
+
+def test_a_folder_with_file_names_that_are_not_utf8_is_loaded(tmp_path):
+    write(tmp_path / "pile" / os.fsdecode(b"caf\xe9.png"), png(pixels(0)))
+    assert_holds(data.load(f"folder:{tmp_path / 'pile'}"), [pixels(0)])
+
+
+def test_a_pipe_with_the_name_of_an_image_is_none(tmp_path):
+    write(tmp_path / "pile" / "1.png", png(pixels(0)))
+    os.mkfifo(tmp_path / "pile" / "2.png")
+    (tmp_path / "pile" / "3.png").symlink_to("2.png")
+    assert image_files(tmp_path / "pile") == ["1.png"]
+    with pytest.raises(BadImage, match="it is not a regular file"):
+        decode(tmp_path / "pile" / "2.png", 32)
 
 
 def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tmp_path):

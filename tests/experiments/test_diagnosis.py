@@ -1,4 +1,4 @@
-"""Signs of health are read on one core, and the program has its cores back afterwards."""
+"""Signs of health are read where there is enough to tell, on one core, and the program has its cores back."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def test_signs_are_read_on_one_core(learner: ocssl.Learner, cores: None, monkeyp
     monkeypatch.setattr(diagnosis, "effective_rank", lambda features: seen.append(torch.get_num_threads()) or 9.0)
     assert diagnosis.diagnose(learner)["effective_rank"] == 9.0
     assert (seen, torch.get_num_threads()) == ([1], CORES)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, False), (2, False), (7, False), (8, True), (9, True)])
+def test_a_batch_too_small_to_tell_is_not_called_collapsed(rows: int, told: bool) -> None:
+    learner = ocssl.Learner(
+        strategy="cla-b", backbone="convnet-w8", image_size=16, stream_batch=16, passes=1, hidden_dim=16, output_dim=16,
+        device="cpu",
+    )  # fmt: skip
+    learner.partial_fit(torch.zeros(rows, 3, 16, 16, dtype=torch.uint8)).flush()
+    learner.outcome.features.backbone.data[:] = 1.0
+    signs = diagnosis.diagnose(learner)
+    assert ("feature_std" in signs, "effective_rank" in signs) == (told, told)
+    assert (diagnosis.collapse(signs) is not None) == told
 
 
 def test_the_cores_come_back_after_an_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 from ocssl import Learner
 from ocssl.cli import app
+from ocssl.data.origin import Origin
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
 from ocssl.export.features import embed
@@ -63,24 +65,82 @@ def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Pa
     check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
 
 
-def test_an_interrupted_embedding_goes_on_with_its_next_part(
-    encoder: FrozenEncoder, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def stop_in_the_third_part(encoder: FrozenEncoder, origin: Origin, path: Path) -> None:
     embedded: list[int] = []
 
-    def stop_in_the_third_part(images: int) -> None:
+    def stop(images: int) -> None:
         embedded.append(images)
         if sum(embedded) > 16:
             raise KeyboardInterrupt
 
-    origin = open_origin(str(frames))
     with pytest.raises(KeyboardInterrupt):
-        embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=stop_in_the_third_part)
+        embed(encoder, origin, path, batch=4, part=8, progress=stop)
+
+
+def test_an_interrupted_embedding_goes_on_with_its_next_part(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    origin = open_origin(str(frames))
+    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
     assert not (tmp_path / "f.parquet").exists()
     steps: list[int] = []
     embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
     assert steps == [16, 4, 3]  # two parts were there
     check(tmp_path / "f.parquet", encoder, frames)
+
+
+@pytest.mark.parametrize("length", [0, 100, -1000])
+def test_a_finished_part_that_cannot_be_read_is_made_again(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path, length: int
+) -> None:
+    origin = open_origin(str(frames))
+    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
+    second = tmp_path / "f.parquet.parts" / "000001.parquet"
+    second.write_bytes(second.read_bytes()[:length])
+    steps: list[int] = []
+    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
+    assert steps == [8, 4, 4, 4, 3]  # the first part was there
+    check(tmp_path / "f.parquet", encoder, frames)
+
+
+def test_a_finished_part_with_holes_is_made_again_with_those_after_it(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    origin = open_origin(str(frames))
+    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
+    first = tmp_path / "f.parquet.parts" / "000000.parquet"
+    content = first.read_bytes()
+    first.write_bytes(bytes(500) + content[500:])
+    steps: list[int] = []
+    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=9, progress=steps.append)
+    assert steps[0] == 0
+    check(tmp_path / "f.parquet", encoder, frames)
+
+
+def test_a_second_embedding_into_the_same_file_is_refused_and_the_first_one_goes_on(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    origin, refusals = open_origin(str(frames)), []
+
+    def begin_another(images: int) -> None:
+        with pytest.raises(ConfigError, match=r"another process is writing '.*f\.parquet'; wait") as caught:
+            embed(encoder, origin, tmp_path / "f.parquet")
+        refusals.append(caught.value)
+
+    embed(encoder, origin, tmp_path / "f.parquet", batch=10, progress=begin_another)
+    assert len(refusals) == 4
+    check(tmp_path / "f.parquet", encoder, frames)
+
+
+def test_files_with_names_that_are_not_utf8_are_embedded_or_refused_by_an_escaped_name(
+    encoder: FrozenEncoder, tmp_path: Path
+) -> None:
+    (tmp_path / "odd").mkdir()
+    Image.fromarray(IMAGES[0]).save(tmp_path / "odd" / os.fsdecode(b"caf\xe9.png"))
+    (tmp_path / "odd" / os.fsdecode(b"th\xe9.png")).write_text("broken")
+    found = embed(encoder, open_origin(str(tmp_path / "odd")), tmp_path / "f.parquet")
+    assert [name for name, _ in found.refused] == [str(tmp_path / "odd" / r"th\udce9.png")]
+    assert pq.read_table(tmp_path / "f.parquet")["path"].to_pylist() == [str(tmp_path / "odd" / r"caf\udce9.png")]
 
 
 def test_parts_of_another_encoder_are_not_mixed_in(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +64,15 @@ def test_safetensors_come_back_exactly_and_can_be_exported_again(encoder: Frozen
     assert np.array_equal(load(tmp_path / "b.safetensors").transform(IMAGES), encoder.transform(IMAGES))
 
 
+def test_others_may_read_exported_weights(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        export(encoder, tmp_path / "encoder.safetensors", "safetensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "encoder.safetensors").stat().st_mode & 0o777 == 0o644
+
+
 def torchvision_names() -> set[str]:
     """The entries of torchvision's ResNet-18 without its classifier, written out from its structure."""
     norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
@@ -102,6 +113,36 @@ def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="differs from the original by"):
         export(make("convnet-w8"), tmp_path / "encoder.bin", "off-by-a-bit")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("to", ["safetensors", "torchscript", "torchvision", "onnx"])
+def test_a_file_that_cannot_be_written_whole_is_said_in_a_line_and_an_earlier_one_stays(
+    to: str, tmp_path: Path
+) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnxruntime")
+    encoder, target = make("resnet18", images=IMAGES[:1]), tmp_path / "encoder"
+    target.write_text("an earlier one")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(CheckpointError, match=f"could not write '{target}': ") as caught:
+            export(encoder, target, to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["an earlier one"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    encoder = make("convnet-w8")
+    with pytest.raises(CheckpointError, match="file' is a file; choose another place"):
+        write_hub_folder(encoder, file)
+    with pytest.raises(CheckpointError, match="could not write"):
+        export(encoder, file / "encoder.pt", "torchscript")
+    assert file.read_text() == "mine"
 
 
 def test_unknown_formats_and_missing_packages_are_named(

@@ -57,6 +57,18 @@ SETTINGS = [
     ({"method": "simclr", "method_options": {"temprature": 1}}, "did you mean 'temperature'"),
     ({"strategy": "minred", "options": {"entry": "naked"}}, "unknown entry 'naked'"),
     ({"variant": "authors", "stream_batch": 1}, "stream_batch must be at least 2"),
+    ({"mean": 0.5}, "mean must be three finite numbers, one per channel, not 0.5"),
+    ({"mean": "abc"}, "mean must be three finite numbers"),
+    ({"mean": (0.5, 0.5)}, "mean must be three finite numbers"),
+    ({"std": [0.2, float("nan"), 0.2]}, "std must be three finite numbers"),
+    ({"std": (0.2, "0.2", 0.2)}, "std must be three finite numbers"),
+    ({"options": 3}, "options must be a dictionary of names and values, not 3"),
+    ({"memory_options": ["drops"]}, "memory_options must be a dictionary"),
+    ({"joint_views": "no"}, "joint_views must be True or False, not 'no'"),
+    ({"sync_norm": None}, "sync_norm must be True or False, not None"),
+    ({"passes": True}, "passes must be a whole number"),
+    ({"passes": np.float64(2)}, "passes must be a whole number"),
+    ({"lr": np.float32("nan")}, "lr must be a number"),
 ]
 
 
@@ -65,6 +77,25 @@ def test_a_setting_that_cannot_be_is_refused(setting, message) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
         small_learner(**{"strategy": "er", **setting})
     assert "\n" not in str(refusal.value)
+
+
+def test_numbers_and_devices_of_other_libraries_are_taken_and_saved(tmp_path) -> None:
+    numbers = {"batch": np.int64(12), "passes": np.int32(2), "seed": np.uint8(3), "lr": np.float64(0.25)}
+    others = {"omega": np.float32(0.5), "mean": np.full(3, 0.5, np.float32), "std": (np.float32(0.25), 1, 1.0)}
+    options = {"method": "simclr", "method_options": {"temperature": np.float32(0.5)}, "joint_views": np.True_}
+    learner = small_learner("cla-e", **numbers, **others, **options, device=torch.device("cpu"))
+    learner.partial_fit(small_stream(16)).save(tmp_path / "state")
+    plain = {"batch": 12, "passes": 2, "seed": 3, "lr": 0.25, "omega": 0.5, "mean": (0.5,) * 3, "std": (0.25, 1, 1)}
+    plain |= {"method": "simclr", "method_options": {"temperature": 0.5}, "joint_views": True, "device": "cpu"}
+    expected = small_learner("cla-e", **plain).partial_fit(small_stream(16)).encode(small_stream(3))
+    assert torch.equal(learner.encode(small_stream(3), batch=np.int64(2)), expected)
+    assert torch.equal(ocssl.Learner.load(tmp_path / "state").encode(small_stream(3)), expected)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.5, "all"])
+def test_features_of_no_images_at_once_are_refused(batch) -> None:
+    with pytest.raises(ConfigError, match="batch must be a whole number of at least 1"):
+        small_learner("er").transform(small_stream(3), batch=batch)
 
 
 def test_a_backbone_that_gives_no_vectors_is_refused() -> None:
@@ -104,6 +135,42 @@ def test_bad_images_are_refused_and_nothing_is_lost(images, message) -> None:
             use(images)
     assert (learner.seen, learner.pending) == (4, 2)
     assert torch.equal(learner.encode(small_stream(3)), before)
+
+
+@pytest.mark.parametrize(("images", "message"), IMAGES, ids=[message for _, message in IMAGES])
+def test_fitting_bad_images_leaves_what_was_learned(images, message) -> None:
+    learner = small_learner("er").partial_fit(small_stream(6))
+    before = learner.encode(small_stream(3))
+    with pytest.raises(InputError, match=message):
+        learner.fit(images)
+    assert (learner.seen, learner.pending) == (4, 2)
+    assert torch.equal(learner.encode(small_stream(3)), before)
+
+
+OVERRIDES = [
+    ({"strategy": "er"}, r"state' was saved with other settings than strategy='er'; leave that out"),
+    (
+        {"device": "cpu", "hidden_dim": 17, "output_dim": 33},
+        "other settings than hidden_dim=17 and output_dim=33; leave",
+    ),
+    ({"devise": "cpu"}, "unknown setting of a learner 'devise'; did you mean 'device'"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), OVERRIDES, ids=[str(overrides) for overrides, _ in OVERRIDES])
+def test_a_setting_that_a_saved_state_cannot_go_on_with_is_named(tmp_path, overrides, message) -> None:
+    small_learner("cla-e").partial_fit(small_stream(16)).save(tmp_path / "state")
+    with pytest.raises(ConfigError, match=message) as refusal:
+        ocssl.Learner.load(tmp_path / "state", **overrides)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_path) -> None:
+    small_learner("er").save(tmp_path / "state")
+    index = tmp_path / "state" / "learner.json"
+    index.write_text(index.read_text().replace('"hidden_dim": 16', '"hidden_dim": 17'))
+    with pytest.raises(CheckpointError, match="does not fit this version"):
+        ocssl.Learner.load(tmp_path / "state", lr=0.5, device="cpu", strategy="er")
 
 
 def test_arrays_tensors_and_pictures_are_the_same_images() -> None:

@@ -148,6 +148,25 @@ def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
     assert "alignment" in learner.losses
 
 
+@pytest.mark.parametrize("strategy", ["cla-b", "cla-e", "cla-r", "cassle", "cassle-r"])
+def test_targets_and_aligners_see_views_together_where_the_authors_encoder_sees_each_alone(strategy: str) -> None:
+    def rows_of(**settings: object) -> dict[str, set[int]]:
+        """How many rows at once pass through each part."""
+        learner = small_learner(strategy, **settings).partial_fit(small_stream(40)).boundary()
+        parts = {"encoder": learner.machine.encoder.projector, "aligner": learner.machine.strategy.aligner}
+        if strategy != "cla-r":  # whose target is no network
+            parts["target"] = learner.machine.strategy.target.network.projector
+        passed: dict[str, set[int]] = {name: set() for name in parts}
+        for name, module in parts.items():
+            module.register_forward_pre_hook(lambda _, given, name=name: passed[name].add(len(given[0])))
+        learner.partial_fit(small_stream(4, seed=1))
+        return passed
+
+    together, alone, authors = rows_of(joint_views=True), rows_of(joint_views=False), rows_of(variant="authors")
+    assert {name: {2 * n for n in rows} for name, rows in alone.items()} == together
+    assert authors == together | {"encoder": alone["encoder"]}
+
+
 def test_boundary_changes_nothing_for_strategies_that_need_none() -> None:
     stream = small_stream(40)
     told = small_learner("cla-e").partial_fit(stream[:20]).boundary().partial_fit(stream[20:])

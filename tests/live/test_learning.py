@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import tarfile
@@ -15,11 +16,11 @@ import torch
 from frames import TINY, frame, write_frame, write_frames
 from PIL import Image
 
-from ocssl import Learner
+from ocssl import Learner, strategies
 from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.live import Intervals, learn
+from ocssl.live import Intervals, learn, pace
 from ocssl.live.arrivals import Arrivals
 from ocssl.live.ledger import Ledger
 from ocssl.live.state import StateFolder
@@ -116,6 +117,21 @@ def test_files_that_are_no_images_or_empty_or_locked_away_are_refused_by_name(tm
     assert problems["notes.png"].startswith("it is not an image")
 
 
+def test_files_with_names_that_are_not_utf8_are_learned_from_once(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    odd = os.fsdecode(b"caf\xe9.png")
+    write_frame(frames / odd, 4)
+    assert quiet_learn(frames, state).seen == 5
+    assert odd in learned(state, f"folder:{frames.resolve()}")
+    assert quiet_learn(frames, state).seen == 5
+
+
+def test_a_pipe_among_the_frames_is_passed_over(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    os.mkfifo(frames / "00002b.png")
+    assert quiet_learn(frames, tmp_path / "state").seen == 4
+
+
 def test_a_file_that_vanishes_before_its_turn_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = write_frames(tmp_path / "frames", range(9))
     real, calls = Learner.partial_fit, []
@@ -160,7 +176,8 @@ def test_without_a_size_that_of_the_first_usable_image_is_taken(tmp_path: Path) 
 
 def test_an_empty_folder_and_a_missing_one_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="there is no usable image in folder:"):
+    (tmp_path / "empty" / "photo.heic").touch()
+    with pytest.raises(DataError, match=r"there is no usable image in folder:.*; names of images end in .*\.png"):
         quiet_learn(tmp_path / "empty", tmp_path / "state")
     with pytest.raises(DataError, match="there is nothing at"):
         quiet_learn(tmp_path / "missing", tmp_path / "state")
@@ -282,6 +299,102 @@ def test_a_learner_goes_on_with_its_own_settings_only(tmp_path: Path) -> None:
     assert learn(str(frames), tmp_path / "state", tell=lambda line: None).batch == 8
 
 
+@pytest.fixture
+def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rungs that are measured in no time."""
+    tiny = {"backbone": "convnet-w8", "passes": 1, "hidden_dim": 16, "output_dim": 32}
+    monkeypatch.setattr(pace, "LADDER", ((4, tiny), (12, tiny)))
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_every_strategy_needs_no_setting_but_its_name(tmp_path: Path, short_ladder: None, strategy: str) -> None:
+    frames = write_frames(tmp_path / "frames", range(23))
+    learner = learn(str(frames), tmp_path / "state", strategy=strategy, images_per_second=1e-3, tell=lambda line: None)
+    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    assert (learner.seen, learner.batch) == (23, 22 if replays else 10)
+
+
+@pytest.mark.parametrize("stream_batch", [30, 64])
+def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, short_ladder: None, stream_batch: int) -> None:
+    frames, lines = write_frames(tmp_path / "frames", range(3)), []
+    options = {"stream_batch": stream_batch, "images_per_second": 1e-3, "tell": lines.append}
+    assert learn(str(frames), tmp_path / "state", **options).batch == stream_batch + 12
+    assert f"batch {stream_batch + 12}, passes 1" in lines[0]
+
+
+def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path) -> None:
+    frames, lines = write_frames(tmp_path / "frames", range(11)), []
+    quiet_learn(frames, tmp_path / "state", strategy="finetune", stream_batch=10, batch=10, tell=lines.append)
+    assert "11 images" in lines[-1]
+    assert not any("warning" in line or "rank" in line for line in lines)
+
+
+def own_network(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
+
+
+def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_saved(
+    tmp_path: Path, short_ladder: None
+) -> None:
+    frames, own, lines = write_frames(tmp_path / "frames", range(11)), own_network(0), []
+    before, begun = copy.deepcopy(own.state_dict()), []
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        begun.append(all(torch.equal(before[name], value) for name, value in own.state_dict().items()))
+
+    first = learn(str(frames), tmp_path / "state", backbone=own, tell=tell)
+    assert "with your Sequential, batch" in lines[0]
+    assert "\n" not in lines[0]
+    assert (begun[0], begun[-1]) == (True, False)
+    second = learn(str(frames), tmp_path / "state", backbone=own_network(1), tell=tell)
+    assert_alike(first, second)
+    with pytest.raises(CheckpointError, match="a backbone of your own; pass it"):
+        learn(str(frames), tmp_path / "state", tell=tell)
+
+
+def test_the_same_settings_go_on_whatever_kind_of_sequence_they_come_in(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    for mean in ([0.5, 0.5, 0.5], (0.5, 0.5, 0.5), np.full(3, 0.5)):
+        assert quiet_learn(frames, tmp_path / "state", mean=mean, image_size=None).mean == (0.5, 0.5, 0.5)
+    with pytest.raises(ConfigError, match="was begun with mean"):
+        quiet_learn(frames, tmp_path / "state", mean=[0.5, 0.5, 0.4])
+
+
+def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "features.parquet").touch()
+    (state / ".DS_Store").touch()
+    assert quiet_learn(frames, state).seen == 4
+    assert (state / "features.parquet").exists()
+
+
+def test_a_state_whose_ledger_is_lost_is_not_taught_everything_again(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "ledger.sqlite").unlink()
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"ledger\.sqlite' is gone, .* the 4 images .* put it back or choose"):
+            quiet_learn(frames, state)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1])
+def test_times_that_never_come_are_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="between saves"):
+        Intervals(save=seconds)
+    with pytest.raises(ConfigError, match="between reports"):
+        Intervals(report=seconds)
+
+
+def test_a_size_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="image_size must be a whole number of at least 1, not 0"):
+        quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state", image_size=0)
+
+
 def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(4))
     with pytest.raises(ConfigError, match="is not the state of a learner"):
@@ -305,3 +418,23 @@ def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(
     assert sum(line.startswith("warning: could not save: no space") for line in lines) == 3
     assert_alike(learner, by_hand(list(range(24))))
     assert len(learned(tmp_path / "state", f"folder:{frames.resolve()}")) == 24
+
+
+def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, lines = write_frames(tmp_path / "frames", range(4)), []
+    quiet_learn(frames, tmp_path / "state")
+    write_frames(frames, range(4, 8))
+    real, calls = StateFolder.save, []
+
+    def full_at_first(self: StateFolder, *arguments: object) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise CheckpointError("could not save: no space left on device")
+        real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StateFolder, "save", full_at_first)
+    assert quiet_learn(frames, tmp_path / "state", tell=lines.append).seen == 8
+    assert lines[0].startswith("warning: could not save: no space left on device; learning goes on")
+    assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))

@@ -1,7 +1,11 @@
-"""The parts of live learning by themselves: ledger, pace, drift."""
+"""The parts of live learning by themselves: ledger, paths, pace, drift."""
 
 from __future__ import annotations
 
+import copy
+import io
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +14,9 @@ import torch
 from frames import TINY
 
 from ocssl import Learner
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import health, pace
+from ocssl.live.arrivals import Paths
 from ocssl.live.ledger import Ledger
 
 
@@ -52,6 +57,45 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
         Ledger(tmp_path / "ledger")
 
 
+def test_a_ledger_takes_file_names_that_are_not_utf8_and_gives_them_back(tmp_path: Path) -> None:
+    source, name, other = (os.fsdecode(text) for text in (b"folder:/d\xe9p\xf4t", b"caf\xe9.png", b"caf\xe8.png"))
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.add(source, name)
+        ledger.add(source, other, stamp="10 bytes", problem="it is broken")
+        ledger.add(source, "caf\u00e9.png")
+        ledger.commit()
+    with Ledger(tmp_path / "ledger", count=3) as ledger:
+        assert list(ledger.learned(source)) == [name, "caf\u00e9.png"]
+        assert list(ledger.refused(source)) == [(other, "it is broken")]
+        assert [ledger.holds(source, each, "") for each in (name, other, "caf\\udce9.png")] == [True, False, False]
+
+
+def taken(paths: Paths) -> list[str]:
+    """All that a list of paths gives before it is over."""
+    names: list[str] = []
+    while not paths.over:
+        names += [item.name for item in paths.take(2)]
+    return names
+
+
+def test_a_path_that_is_no_valid_text_reaches_its_file(tmp_path: Path) -> None:
+    lines = io.TextIOWrapper(io.BytesIO(b"one.png\ncaf\xe9.png\n"), encoding="utf-8", errors="strict")
+    with Ledger(tmp_path / "ledger") as ledger:
+        assert [os.fsencode(name) for name in taken(Paths(lines, ledger))] == [b"one.png", b"caf\xe9.png"]
+
+
+def test_a_list_of_paths_that_breaks_off_gives_what_came_before_and_then_says_why(tmp_path: Path) -> None:
+    def broken() -> Iterator[str]:
+        yield "one.png\n"
+        raise OSError("the line went dead")
+
+    with Ledger(tmp_path / "ledger") as ledger:
+        paths = Paths(broken(), ledger)
+        assert [item.name for item in paths.take(2)] == ["one.png"]
+        with pytest.raises(DataError, match="cannot be read on: the line went dead"):
+            taken(paths)
+
+
 def chosen(monkeypatch: pytest.MonkeyPatch, rates: list[float], **given: object) -> tuple[dict[str, object], float]:
     measured = iter(rates)
     monkeypatch.setattr(pace, "measure", lambda settings, at_least: next(measured))
@@ -60,17 +104,38 @@ def chosen(monkeypatch: pytest.MonkeyPatch, rates: list[float], **given: object)
 
 def test_the_richest_settings_that_keep_up_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, rate = chosen(monkeypatch, [400, 200, 60, 50, 10], image_size=32)
-    assert settings == {**pace.LADDER[3], "image_size": 32}
+    assert settings == {**pace.LADDER[3][1], "batch": 30, "image_size": 32}
     assert rate == 50
 
 
 def test_a_machine_that_is_too_slow_gets_the_cheapest(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(monkeypatch, [3.0]) == (pace.LADDER[0], 3.0)
+    assert chosen(monkeypatch, [3.0]) == ({**pace.LADDER[0][1], "batch": 30}, 3.0)
 
 
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = chosen(monkeypatch, [99, 99, 99], backbone="convnet", hidden_dim=8, output_dim=8)
     assert settings == {"backbone": "convnet", "hidden_dim": 8, "output_dim": 8, "batch": 138, "passes": 3}
+
+
+def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    for strategy in ("er", "minred"):
+        settings, _ = chosen(monkeypatch, [99] * 8, strategy=strategy, memory_size=100)
+        small = {"backbone": "convnet-w8", "image_size": 8, "hidden_dim": 8, "output_dim": 8, "device": "cpu"}
+        assert Learner(**{**settings, **small}).memory_size == 100
+
+
+def test_settings_that_no_learner_can_have_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(ConfigError, match="stream_batch must be a whole number of at least 1, not 'many'"):
+        pace.choose(20, {"stream_batch": "many"})
+    with pytest.raises(ConfigError, match=r"memory_size \(8\) is too small for strategy 'lump'"):
+        pace.choose(20, {"strategy": "lump", "memory_size": 8, "image_size": 8, "device": "cpu"})
+
+
+def test_measuring_teaches_a_backbone_of_the_users_own_nothing() -> None:
+    own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4), torch.nn.BatchNorm1d(4))
+    before = copy.deepcopy(own.state_dict())
+    pace.measure({**TINY, "backbone": own})
+    assert all(torch.equal(before[name], value) for name, value in own.state_dict().items())
 
 
 def test_measuring_gives_a_rate_and_gives_up_early_on_what_is_too_slow() -> None:

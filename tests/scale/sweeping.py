@@ -119,15 +119,21 @@ def leave_nothing(processes: list[psutil.Process]) -> None:
     """Wait until processes are gone whose driver is; only Ray's agents may be late and are sent away."""
     agents = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 
-    def left() -> list[psutil.Process]:
-        running = [process for process in processes if process.is_running()]
-        return [process for process in running if process.status() != psutil.STATUS_ZOMBIE]
+    def title(process: psutil.Process) -> str | None:
+        """Its command line; None once it is over, which may happen between any two questions."""
+        try:
+            over = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            return None if over else " ".join(process.cmdline())
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            return None
 
-    wait_for(
-        lambda: not [process for process in left() if not " ".join(process.cmdline()).startswith(agents)], seconds=120
-    )
-    for process in left():
-        process.kill()
+    def left() -> list[str]:
+        return [words for process in processes if (words := title(process)) is not None]
+
+    wait_for(lambda: all(words.startswith(agents) for words in left()), seconds=120)
+    for process in processes:
+        if title(process) is not None:
+            process.kill()
 
 
 def gone_on(folder: Path) -> list[Path]:

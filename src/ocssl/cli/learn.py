@@ -17,20 +17,29 @@ def learn(
         str,
         typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths on standard input."),
     ],
-    state: Annotated[Path, typer.Option(metavar="DIR", help="Folder that keeps the learner; DIR/encoder is for you.")],
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with files that arrive in the folder later.")] = False,
-    images_per_second: Annotated[float, typer.Option(help="What the learner has to keep up with.")] = 20.0,
+    state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with files that come later.")] = False,
+    images_per_second: Annotated[float, typer.Option(help="To keep up with (20).", show_default=False)] = 20.0,
     image_size: Annotated[int | None, typer.Option(help="Side to learn at.", rich_help_panel=HOW)] = None,
-    backbone: Annotated[str | None, typer.Option(help="The network.", rich_help_panel=HOW)] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="resnet18, resnet18-w16, convnet, timm:NAME …", rich_help_panel=HOW),
+    ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="How the past is kept.", autocompletion=complete_strategies, rich_help_panel=HOW),
+        typer.Option(
+            help="How the past is kept: ocssl list strategies.", autocompletion=complete_strategies, rich_help_panel=HOW
+        ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="The objective.", autocompletion=complete_methods, rich_help_panel=HOW)
+        str | None,
+        typer.Option(help="The objective: ocssl list methods.", autocompletion=complete_methods, rich_help_panel=HOW),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="The replay memory.", autocompletion=complete_memories, rich_help_panel=HOW)
+        str | None,
+        typer.Option(
+            help="The replay memory: ocssl list memories.", autocompletion=complete_memories, rich_help_panel=HOW
+        ),
     ] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step, b.", rich_help_panel=HOW)] = None,
     passes: Annotated[int | None, typer.Option(help="Steps per minibatch, n_p.", rich_help_panel=HOW)] = None,
@@ -41,10 +50,19 @@ def learn(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=HOW)] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights and draws.", rich_help_panel=HOW)] = None,
     save_every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Between saves, each of which publishes.", rich_help_panel=WHEN)
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Between saves, each publishing (30).",
+            show_default=False,
+            rich_help_panel=WHEN,
+        ),
     ] = 30.0,
     report_every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Between lines of progress.", rich_help_panel=WHEN)
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Between lines of progress (10).", show_default=False, rich_help_panel=WHEN
+        ),
     ] = 10.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=WHEN)] = False,
 ) -> None:
@@ -58,6 +76,7 @@ def learn(
     from ocssl.experiments.signals import Interrupted
     from ocssl.live import Intervals
     from ocssl.live import learn as learn_live
+    from ocssl.live.learning import check_names
 
     options: dict[str, Any] = {
         "image_size": image_size,
@@ -70,6 +89,7 @@ def learn(
         "device": device,
         "seed": seed,
     }
+    check_names(filter(None, (text.partition("=")[0].partition(".")[0].strip() for text in settings or [])))
     given = {name: value for name, value in options.items() if value is not None} | assignments(settings or [])
 
     def tell(line: str) -> None:

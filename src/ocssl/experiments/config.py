@@ -59,7 +59,7 @@ class RunConfig(BaseModel):
         samples_per_class: use only so many images of each class, for training and for testing.
         validation_fraction: share of each class held out before the stream is made.
         budget: the paper's table that b, n_p, lr and ω come from; unset: none.
-        protocol: ``clean``, or ``authors`` for every choice of the paper's public code.
+        protocol: ``clean``, or ``authors`` for the choices of the paper's public code.
         iid: train on shuffled data at equal CBP, the paper's upper bound.
         cbp: stop at this total CBP instead of the plan's; what ``init_from`` spent counts.
         init_from: folder of a run whose networks this one starts from.

@@ -12,20 +12,27 @@ from ocssl.evaluation import collapsed, effective_rank, feature_std
 from ocssl.learner import Learner
 from ocssl.strategies import Aligned
 
+FEWEST = 8
+"""Features that say something of their spread: the last minibatch of a stream may have one or two."""
+
 _one_at_a_time = threading.Lock()  # the number of cores is the whole program's
 
 
 def diagnose(learner: Learner) -> dict[str, float]:
     """Spread and effective rank of the last batch's backbone features, and how well aligned features agree.
 
-    Reads values back from the device, which waits for it: once in a while, not at every step.
+    Spread and rank are left out where the batch is too small to tell. Reads values back from the device, which waits
+    for it: once in a while, not at every step.
     """
     outcome = learner.outcome
     if outcome is None:
         return {}
-    features = outcome.features.backbone[0].float().cpu()
-    with _one_core():
-        signs = {"feature_std": feature_std(features), "effective_rank": effective_rank(features)}
+    signs: dict[str, float] = {}
+    features = outcome.features.backbone[0]
+    if len(features) >= FEWEST:
+        rows = features.float().cpu()
+        with _one_core():
+            signs |= {"feature_std": feature_std(rows), "effective_rank": effective_rank(rows)}
     strategy = learner.machine.strategy
     if isinstance(strategy, Aligned) and strategy.distance == "cosine" and "alignment" in outcome.losses:
         weight = strategy.omega
@@ -35,8 +42,10 @@ def diagnose(learner: Learner) -> dict[str, float]:
 
 
 def collapse(signs: dict[str, float]) -> str | None:
-    """Why these signs mean collapse, as a sentence; None when they do not."""
-    return collapsed(std=signs["feature_std"], rank=signs["effective_rank"]) if signs else None
+    """Why these signs mean collapse, as a sentence; None when they do not, or do not say."""
+    if "feature_std" not in signs:
+        return None
+    return collapsed(std=signs["feature_std"], rank=signs["effective_rank"])
 
 
 @contextmanager

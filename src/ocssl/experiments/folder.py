@@ -24,10 +24,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
-from ocssl.checkpoint import sync
+from ocssl.checkpoint import save_tensors, sync
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments import config as configuration
@@ -144,7 +143,7 @@ class RunFolder:
         """The backbone's weights as others can load them."""
         draft = self.encoder.with_name(f".{self.encoder.name}")
         try:
-            save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, draft)
+            save_tensors({name: value.detach().cpu().contiguous() for name, value in weights.items()}, draft)
             draft.replace(self.encoder)
         except (OSError, SafetensorError) as error:
             draft.unlink(missing_ok=True)
@@ -157,7 +156,8 @@ class RunFolder:
 
     def list_checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        return sorted(path for path in self.checkpoints.glob("[0-9]*") if path.is_dir())
+        numbered = (path for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
+        return sorted(numbered, key=lambda path: int(path.name))
 
     def remove_drafts(self) -> None:
         """Throw away what a killed process left half written."""

@@ -74,7 +74,7 @@ def _strategy(draft: RunConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "strategy": strategy,
         "method": settings.method_name(strategy, draft["method"]),
-        "memory": settings.memory_name(strategy, draft["memory"]),
+        "memory": settings.memory_name(strategy, draft["memory"], given.get("variant", draft.protocol)),
     }
 
 

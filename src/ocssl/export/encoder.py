@@ -179,7 +179,8 @@ def _find(path: Path) -> tuple[Path, str]:
     for place in (path, path / "encoder"):
         if (place / f"{KIND}.json").exists():
             return place, KIND
-    checkpoints = sorted((path / "checkpoints").glob("[0-9]*"))
+    numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
+    checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
     for place in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
         if (place / "learner.json").exists():
             return place, "learner"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from filelock import FileLock, Timeout
 
 from ocssl.data.decode import BadImage, decode
 from ocssl.data.origin import Item, Origin
@@ -55,19 +57,22 @@ def embed(
     parts = target.with_name(f"{target.name}.parts")
     try:
         parts.mkdir(parents=True, exist_ok=True)
-        _check_same(parts, _fingerprint(encoder, origin))
-        done = _finished(parts)
-        position = sum(count for _, count in done)
-        progress(position)
-        items = origin.items(position)
-        while members := list(islice(items, part)):
-            table, refused = _features(encoder, members, position, batch, progress)
-            place = parts / f"{len(done):06d}.parquet"
-            _write_part(table, refused, len(members), place)
-            done.append((place, len(members)))
-            position += len(members)
-        found = _join([place for place, _ in done], target)
-        shutil.rmtree(parts)
+        with FileLock(parts / ".lock", timeout=0):
+            _check_same(parts, _fingerprint(encoder, origin))
+            done = _finished(parts)
+            position = sum(count for _, count in done)
+            progress(position)
+            items = origin.items(position)
+            while members := list(islice(items, part)):
+                table, refused = _features(encoder, members, position, batch, progress)
+                place = _place(parts, len(done))
+                _write_part(table, refused, len(members), place)
+                done.append((place, len(members)))
+                position += len(members)
+            found = _join([place for place, _ in done], target)
+            shutil.rmtree(parts, ignore_errors=True)  # all that counts is in the file
+    except Timeout as error:
+        raise ConfigError(f"another process is writing '{target}'; wait until it is done, or choose another") from error
     except OSError as error:
         if isinstance(error, CheckpointError | DataError):
             raise
@@ -85,9 +90,9 @@ def _features(
             try:
                 images.append(_decoded(item, encoder.image_size))
                 ids.append(number)
-                names.append(item.name)
+                names.append(_utf8(item.name))
             except BadImage as problem:
-                refused.append((item.name, str(problem)))
+                refused.append((_utf8(item.name), str(problem)))
         if images:
             rows.append(encoder.transform(torch.from_numpy(np.stack(images)), batch=batch))
         progress(len(items[first : first + batch]))
@@ -109,17 +114,39 @@ def _write_part(table: pa.Table, refused: list[tuple[str, str]], count: int, pla
     facts = {"count": count, "refused": refused}
     draft = place.with_suffix(".draft")
     pq.write_table(table.replace_schema_metadata({"ocssl": json.dumps(facts)}), draft)
+    _settle(draft, place)
+
+
+def _settle(draft: Path, place: Path) -> None:
+    """Give a file its name once it is on disk, so that a file of this name is whole even after a power cut."""
+    with draft.open("rb+") as file:
+        os.fsync(file.fileno())
     draft.replace(place)
 
 
+def _place(parts: Path, number: int) -> Path:
+    return parts / f"{number:06d}.parquet"
+
+
 def _finished(parts: Path) -> list[tuple[Path, int]]:
-    """Complete parts and how many images each dealt with, the refused ones included."""
-    return [(place, _facts(place)["count"]) for place in sorted(parts.glob("*.parquet"))]
+    """Parts up to the first that cannot be read, and how many images each dealt with, the refused ones included.
+
+    Where a part begins follows from those before it, so what comes after one that cannot be read is made again too.
+    """
+    done: list[tuple[Path, int]] = []
+    while (place := _place(parts, len(done))).exists():
+        try:
+            done.append((place, _read_part(place)[1]["count"]))
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            break
+    for place in set(parts.glob("*.parquet")) - {place for place, _ in done}:
+        place.unlink()
+    return done
 
 
-def _facts(place: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(pq.read_schema(place).metadata[b"ocssl"])
-    return facts
+def _read_part(place: Path) -> tuple[pa.Table, dict[str, Any]]:
+    table = pq.read_table(place)
+    return table.replace_schema_metadata(None), json.loads(table.schema.metadata[b"ocssl"])
 
 
 def _join(places: list[Path], target: Path) -> Embedded:
@@ -130,18 +157,23 @@ def _join(places: list[Path], target: Path) -> Embedded:
     try:
         with pq.ParquetWriter(draft, pq.read_schema(places[0]).remove_metadata()) as writer:
             for place in places:
-                table = pq.read_table(place)
-                refused += [(name, problem) for name, problem in _facts(place)["refused"]]
-                writer.write_table(table.replace_schema_metadata(None))
+                table, facts = _read_part(place)
+                refused += [(name, problem) for name, problem in facts["refused"]]
+                writer.write_table(table)
                 count += len(table)
-        draft.replace(target)
+        _settle(draft, target)
     finally:
         draft.unlink(missing_ok=True)
     return Embedded(count, tuple(refused))
 
 
+def _utf8(name: str) -> str:
+    """A name as parquet takes it: bytes of a file name that are not UTF-8 become escapes such as ``\\udce9``."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def _fingerprint(encoder: FrozenEncoder, origin: Origin) -> str:
-    digest = hashlib.sha256(origin.identity().encode())
+    digest = hashlib.sha256(_utf8(origin.identity()).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -151,7 +183,9 @@ def _check_same(parts: Path, fingerprint: str) -> None:
     """Parts of another encoder or of other images must not end up in one file."""
     mark = parts / "made-from.txt"
     if not mark.exists():
-        mark.write_text(fingerprint)
+        draft = mark.with_suffix(".draft")
+        draft.write_text(fingerprint)
+        _settle(draft, mark)
     elif mark.read_text() != fingerprint:
         raise ConfigError(
             f"'{parts}' holds features of another encoder or of images that changed since; remove it to begin again"

@@ -6,6 +6,7 @@ torchvision is of the bare backbone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Callable
@@ -14,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
 from torch import Tensor
 
-from ocssl.errors import CheckpointError, ConfigError, missing_extra
+from ocssl.checkpoint import save_tensors
+from ocssl.errors import CheckpointError, ConfigError, OcsslError, missing_extra
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.nn import ResNet18
 from ocssl.registry import Registry
@@ -56,12 +58,14 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
         if not difference <= TOLERANCE:
             raise CheckpointError(f"the encoder as {to} differs from the original by {difference:.2g}; nothing is kept")
         draft.replace(target)
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"could not write '{target}': {error.strerror or error}") from error
+    except OcsslError:
+        raise
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch's for a file that cannot grow
+        reason = (isinstance(error, OSError) and error.strerror) or str(error).split("\n")[0]
+        raise CheckpointError(f"could not write '{target}': {reason}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
     return difference
 
 
@@ -99,7 +103,7 @@ def to_torchscript(encoder: FrozenEncoder, path: Path) -> Run:
     """For ``torch.jit.load`` in Python and C++, without ocssl."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.jit.trace(encoder, _images(encoder, 2)).save(str(path))
+        path.write_bytes(torch.jit.trace(encoder, _images(encoder, 2)).save_to_buffer())
         loaded: Run = torch.jit.load(str(path))
     return loaded
 
@@ -108,7 +112,7 @@ def to_torchscript(encoder: FrozenEncoder, path: Path) -> Run:
 def to_safetensors(encoder: FrozenEncoder, path: Path) -> Run:
     """The weights in one file, with all that is needed to build the network; ``ocssl.export.load`` reads it."""
     weights = {name: tensor.contiguous() for name, tensor in encoder.backbone.state_dict().items()}
-    save_file(weights, path, metadata={"ocssl": json.dumps(encoder.facts)})
+    save_tensors(weights, path, metadata={"ocssl": json.dumps(encoder.facts)})
     return load(path) if encoder.facts.get("backbone") else encoder
 
 

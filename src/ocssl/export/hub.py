@@ -23,6 +23,8 @@ def write_hub_folder(
         license: of the weights, as the Hub spells it; left out unless you say it.
     """
     place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise CheckpointError(f"'{place}' is a file; choose another place, for a folder")
     strangers = (
         {path.name for path in place.iterdir()} - {WEIGHTS, "config.json", "README.md"} if place.exists() else ()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
 import threading
@@ -134,32 +135,49 @@ class Folder(_Named):
 
 
 class Paths(_Named):
-    """Paths that arrive as lines, on standard input for instance; a path that was used is not used again."""
+    """Paths that arrive as lines, on standard input for instance; a path that was used is not used again.
+
+    A path need not be valid text: bytes that are none reach the file system as they are.
+    """
 
     def __init__(self, lines: Iterable[str], ledger: Ledger) -> None:
         super().__init__("paths", ledger)
-        self._queue: queue.Queue[str | None] = queue.Queue(maxsize=1000)
+        self._queue: queue.Queue[str | Exception | None] = queue.Queue(maxsize=1000)
+        self._broken: Exception | None = None
+        if isinstance(lines, io.TextIOWrapper):
+            lines.reconfigure(errors="surrogateescape")
         # Reading may block for ever; in a thread of its own it keeps nobody from saving and stopping.
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
     def take(self, count: int) -> list[Item]:
-        """The paths that have come."""
+        """The paths that have come; fewer than asked for before a place that cannot be read."""
         items: dict[str, Item] = {}
-        while len(items) < count and not self.over:
+        while len(items) < count and not self.over and self._broken is None:
             try:
                 line = self._queue.get(timeout=WAIT)
             except queue.Empty:
                 break
             if line is None:
                 self.over = True
+            elif isinstance(line, Exception):
+                self._broken = line
             elif (name := line.rstrip("\r\n")) and not self._ledger.holds(self.key, name, stamp_of(Path(name))):
                 items[name] = Item(name, Path(name))
+        if self._broken is not None and not items:  # what was read before it is good
+            raise DataError(
+                f"the list of paths cannot be read on: {self._broken}; send it again, one path per line"
+            ) from self._broken
         return list(items.values())
 
     def _read(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self._queue.put(line)
-        self._queue.put(None)
+        end: Exception | None = None
+        try:
+            for line in lines:
+                self._queue.put(line)
+        except Exception as error:  # of whatever kind, for the one who waits
+            end = error
+        finally:
+            self._queue.put(end)
 
 
 def stamp_of(picture: object) -> str:

@@ -25,7 +25,7 @@ class Health:
         seen: images learned from, in all.
         rate: images per second since the look before.
         cbp: spent, in all.
-        rank: effective rank of the last batch's features; None before the first.
+        rank: effective rank of the last batch's features; None before the first, or where it is too small to tell.
         drift: 1 − cosine between the features of some images now and ``drift_seconds`` ago, at most an hour; None
             before there are any.
         refused: images that could not be used since the start.

@@ -5,22 +5,25 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.experiments.diagnosis import collapse, diagnose
 from ocssl.experiments.signals import Interrupted, StopRequest
 from ocssl.learner import Learner
-from ocssl.live.arrivals import Arrivals, stamp_of
+from ocssl.live.arrivals import Arrivals, Folder, stamp_of
 from ocssl.live.health import Watch
 from ocssl.live.ledger import Ledger
 from ocssl.live.pace import choose
@@ -28,6 +31,7 @@ from ocssl.live.sizes import size_for
 from ocssl.live.sources import open_arrivals
 from ocssl.live.state import Place, StateFolder
 from ocssl.registry import unknown
+from ocssl.settings import require
 
 IDLE = 0.1  # seconds to rest when no image is there
 IMAGES_PER_SECOND = 20.0
@@ -41,6 +45,10 @@ class Intervals:
 
     save: float = 30.0
     report: float = 10.0
+
+    def __post_init__(self) -> None:
+        require("the time between saves, in seconds,", self.save, low=0)
+        require("the time between reports, in seconds,", self.report, low=0)
 
 
 def learn(
@@ -62,15 +70,19 @@ def learn(
         follow: go on with files that arrive in the folder later, until told to stop.
         images_per_second: what the learner has to keep up with; decides, on this machine, what is not in ``settings``.
         tell: called with each line of progress.
-        settings: arguments of :class:`~ocssl.Learner`.
+        settings: arguments of :class:`~ocssl.Learner`. A backbone of your own is needed every time, with the
+            architecture of the first.
 
     Raises:
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
-    _check_names(settings)
+    check_names(settings)
+    settings = {name: value for name, value in settings.items() if (name, value) != ("image_size", None)}
     folder = StateFolder(state)
     with folder.opened(), StopRequest() as stop:
-        restored = folder.restore(**{name: settings[name] for name in MOVABLE if name in settings})
+        moved = {name: settings[name] for name in MOVABLE if name in settings}
+        own = settings.get("backbone") if isinstance(settings.get("backbone"), nn.Module) else None
+        restored = folder.restore(backbone=own, **moved)
         place = restored[1] if restored else Place()
         with folder.ledger(place) as ledger:
             if isinstance(source, Arrivals):
@@ -86,6 +98,7 @@ def learn(
                 first, size = _first_usable(arrivals, stop, settings)
                 learner = _begin(size, images_per_second, settings, tell)
             session = _Session(learner, arrivals, folder, place, ledger, intervals or Intervals(), tell)
+            session.begin(anew=not restored)
             session.run(first, stop)
             return learner
 
@@ -116,10 +129,17 @@ class _Session:
         self._collapsed = self._changed = False
         self._saved = self._reported = time.monotonic()
 
+    def begin(self, *, anew: bool) -> None:
+        """Save and publish: what was chosen holds from the first image on, and what was saved is there for others."""
+        if anew:
+            self.folder.save(self.learner, self.place, self.ledger)
+        else:
+            self._changed = True  # until it is saved, the encoder may be one save behind the learner
+            self._try_to_save()
+
     def run(self, items: list[Item], stop: StopRequest) -> None:
         """Until no image will ever come again, or until asked to stop."""
         with self._decoders:
-            self.folder.save(self.learner, self.place, self.ledger)  # what was chosen holds from the first image on
             try:
                 self._loop(items, stop)
             except DataError:  # the source broke, the learner did not
@@ -216,12 +236,12 @@ def _first_usable(arrivals: Arrivals, stop: StopRequest, settings: Mapping[str, 
         for item in items:
             size = size_for(item.picture, str(settings.get("device", "auto")))
             if size is not None:
-                return looked_at, int(settings.get("image_size") or size)
+                return looked_at, settings.get("image_size", size)
         if arrivals.over:
-            raise DataError(
-                f"there is no usable image in {arrivals.key}"
-                + (f"; {len(looked_at)} were looked at, {looked_at[0].name} for one" if looked_at else "")
-            )
+            hint = f"; {len(looked_at)} were looked at, {looked_at[0].name} for one" if looked_at else ""
+            if not looked_at and isinstance(arrivals, Folder):
+                hint = f"; names of images end in {', '.join(SUFFIXES)}"
+            raise DataError(f"there is no usable image in {arrivals.key}{hint}")
         if not items:
             time.sleep(IDLE)
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
@@ -233,8 +253,10 @@ def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Te
     given = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, **settings, "image_size": image_size}
     if not {"backbone", "batch", "passes"} <= given.keys():
         given, rate = choose(target, given)
+        own = given["backbone"] if isinstance(given["backbone"], nn.Module) else None
+        network = given["backbone"] if own is None else f"your {type(own).__name__}"
         tell(
-            f"learning at {image_size}×{image_size} with {given['backbone']}, batch {given['batch']}, "
+            f"learning at {image_size}×{image_size} with {network}, batch {given['batch']}, "
             f"passes {given['passes']}: about {rate:.0f} img/s here"
         )
         if rate < target:
@@ -242,9 +264,10 @@ def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Te
     return Learner(**given)
 
 
-def _check_names(settings: Mapping[str, Any]) -> None:
+def check_names(given: Iterable[str]) -> None:
+    """Refuse the first name that is no setting of a learner."""
     known = list(inspect.signature(Learner).parameters)
-    for name in settings:
+    for name in given:
         if name not in known:
             raise unknown("setting of a learner", name, known)
 
@@ -252,8 +275,23 @@ def _check_names(settings: Mapping[str, Any]) -> None:
 def _check_same(learner: Learner, settings: Mapping[str, Any], folder: Path) -> None:
     begun = learner.get_params()
     for name, value in settings.items():
-        if begun[name] != value and name not in MOVABLE:
+        if name in MOVABLE or isinstance(value, nn.Module):  # whether a module fits was seen when it took the weights
+            continue
+        if _plain(begun[name]) != _plain(value):
             raise ConfigError(
                 f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; "
                 "leave it out or choose another --state"
             )
+
+
+def _plain(value: Any) -> Any:
+    """A value as it compares: what kind of sequence it came in does not matter.
+
+    >>> _plain({"sizes": [1, (2, 3)]})
+    {'sizes': [1, [2, 3]]}
+    """
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value

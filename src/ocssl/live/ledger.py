@@ -57,25 +57,25 @@ class Ledger:
         if line is None:
             with self._telling():
                 query = "SELECT number, stamp, problem FROM arrivals WHERE source = ? AND name = ?"
-                line = self._file.execute(query, (source, name)).fetchone()
+                line = self._file.execute(query, (_to_file(source), _to_file(name))).fetchone()
         return line is not None and (line[2] is None or line[1] == stamp)
 
     def refused(self, source: str) -> Iterator[tuple[str, str]]:
         """Name and problem of every image of a source that was refused, as far as it is saved."""
         with self._telling():
-            yield from self._file.execute(
-                "SELECT name, problem FROM arrivals WHERE source = ? AND problem NOT NULL ORDER BY number", (source,)
-            )
+            query = "SELECT name, problem FROM arrivals WHERE source = ? AND problem NOT NULL ORDER BY number"
+            for name, problem in self._file.execute(query, (_to_file(source),)):
+                yield _from_file(name), problem
 
     def learned(self, source: str) -> Iterator[str]:
         """Names of the images of a source that were learned from, in order, as far as they are saved."""
         with self._telling():
             query = "SELECT name FROM arrivals WHERE source = ? AND problem IS NULL ORDER BY number"
-            yield from (name for (name,) in self._file.execute(query, (source,)))
+            yield from (_from_file(name) for (name,) in self._file.execute(query, (_to_file(source),)))
 
     def commit(self) -> None:
         """Bring every line safely to disk; after a failure all of them are still known and can be committed later."""
-        lines = [(*key, *line) for key, line in self._waiting.items()]
+        lines = [(_to_file(source), _to_file(name), *line) for (source, name), line in self._waiting.items()]
         with self._telling(), self._file:
             self._file.executemany("INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", lines)
         self._waiting.clear()
@@ -90,6 +90,19 @@ class Ledger:
 
     def _telling(self) -> _Telling:
         return _Telling(self.path)
+
+
+def _to_file(name: str) -> str | bytes:
+    """A name as SQLite takes it: the name of a file that is not UTF-8 holds surrogates and goes as bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return name.encode(errors="surrogatepass")
+    return name
+
+
+def _from_file(name: str | bytes) -> str:
+    return name.decode(errors="surrogatepass") if isinstance(name, bytes) else name
 
 
 class _Telling:

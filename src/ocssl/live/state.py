@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.folder import RunFolder, writing
 from ocssl.export.encoder import publish
@@ -44,15 +46,18 @@ class StateFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.encoder = self.path / "encoder"
+        self._ledger = self.path / "ledger.sqlite"
         self._folder = RunFolder(path)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder if need be, and keep every other learner out of it."""
+        """Make the folder if need be, and keep every other learner out of it.
+
+        What others put into a learner's folder stays there; a folder of theirs does not become a learner's.
+        """
         if self._folder.config.exists():
             raise ConfigError(f"'{self.path}' holds a run of an experiment; choose another --state")
-        known = {".lock", "checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
-        if self.path.exists() and (not self.path.is_dir() or {p.name for p in self.path.iterdir()} - known):
+        if self.path.exists() and not (self.path.is_dir() and (self._folder.list_checkpoints() or self._free())):
             raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
         with writing(self.path):
             self._folder.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -60,8 +65,13 @@ class StateFolder:
             self._folder.remove_drafts()
             yield
 
-    def restore(self, **overrides: Any) -> tuple[Learner, Place] | None:
-        """The learner that was saved here last, and its place; None when there is none."""
+    def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Place] | None:
+        """The learner that was saved here last, and its place; None when there is none.
+
+        Args:
+            backbone: of the user's own, if it was built on one.
+            overrides: settings that may differ now.
+        """
         saved = self._folder.list_checkpoints()
         if not saved:
             self._folder.cut_metrics(0)
@@ -72,11 +82,16 @@ class StateFolder:
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
         self._folder.cut_metrics(metrics)
-        return Learner.load(saved[-1] / "learner", **overrides), place
+        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), place
 
     def ledger(self, place: Place) -> Ledger:
-        """The ledger, as it was at that place."""
-        return Ledger(self.path / "ledger.sqlite", place.noted)
+        """The ledger, as it was at that place; refused when it is lost, and every image would be learned from again."""
+        if place.noted and not (self._ledger.is_file() and self._ledger.stat().st_size):
+            raise CheckpointError(
+                f"'{self._ledger}' is gone, and with it the names of the {place.noted:,} images that were done with; "
+                "put it back or choose another --state"
+            )
+        return Ledger(self._ledger, place.noted)
 
     def save(self, learner: Learner, place: Place, ledger: Ledger) -> None:
         """Save everything, then publish the encoder: whoever loads it has one that will never be taken back."""
@@ -84,6 +99,11 @@ class StateFolder:
         place.noted = ledger.count
         self._folder.save(learner, {"place": asdict(place)}, keep=1)
         publish(learner, self.encoder, sources={_short(key): count for key, count in place.positions.items()})
+
+    def _free(self) -> bool:
+        """Whether the folder holds nothing but what a learner leaves before its first save, and hidden files."""
+        ours = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
+        return all(place.name in ours or place.name.startswith(".") for place in self.path.iterdir())
 
     def note(self, numbers: dict[str, Any]) -> None:
         """Add a line of metrics."""

@@ -15,6 +15,7 @@ from ocssl.batch import Batch, Outcome
 from ocssl.losses import negative_cosine
 from ocssl.memory import Memory
 from ocssl.nn import Encoder, Features, predictor
+from ocssl.nn.encoder import over_views
 from ocssl.registry import unknown
 from ocssl.strategies.base import Setup, Strategy, register
 from ocssl.strategies.targets import Level, Snapshot, Target, at_level
@@ -29,17 +30,22 @@ class Aligned(Strategy):
     Args:
         distance: ``"cosine"`` (negative cosine similarity) or ``"method"`` (the objective itself, CaSSLe's origin).
         aligner_dim: hidden width of the aligner; None is that of all heads.
+        together: target and aligner pass all views together, also where the encoder passes each alone (authors).
     """
 
     aligned: ClassVar[Rows] = "replay"
     level: ClassVar[Level] = "projected"
     default_omega: ClassVar[float] = 1.0
+    variants = {"authors": {"together": True}}
 
-    def __init__(self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None) -> None:
+    def __init__(
+        self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None, together: bool = False
+    ) -> None:
         super().__init__(setup)
         if distance not in DISTANCES:
             raise unknown("distance", distance, DISTANCES)
         self.distance = distance
+        self.together = together
         self.omega = self.default_omega if setup.omega is None else setup.omega
         width = setup.dims.feature if self.level == "backbone" else setup.output_dim
         self.aligner = predictor(width, aligner_dim or setup.dims.hidden)
@@ -54,8 +60,9 @@ class Aligned(Strategy):
         rows = batch.replay if self.aligned == "replay" else batch.fresh
         if not self.target.ready or rows.start == rows.stop:
             return {}
-        target = self.target(batch, rows, views, features.joint, self.level)
-        predicted = features.through(self.aligner, at_level(features, self.level)[:, rows])
+        joint = features.joint or self.together
+        target = self.target(batch, rows, views, joint, self.level)
+        predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], joint)
         return {"alignment": self.omega * self._distance(predicted, target)}
 
     def _distance(self, predicted: Tensor, target: Tensor) -> Tensor:
@@ -95,7 +102,7 @@ class CaSSLe(Aligned):
 
     aligned: ClassVar[Rows] = "stream"
     variants = {
-        "authors": {"from_start": True},
+        "authors": {"from_start": True, "together": True},
         "origin": {"distance": "method", "aligner_dim": 2048},
     }
 
@@ -106,9 +113,10 @@ class CaSSLe(Aligned):
         from_start: bool = False,
         distance: str = "cosine",
         aligner_dim: int | None = None,
+        together: bool = False,
     ) -> None:
         self.from_start = from_start
-        super().__init__(setup, distance=distance, aligner_dim=aligner_dim)
+        super().__init__(setup, distance=distance, aligner_dim=aligner_dim, together=together)
 
     def make_target(self, setup: Setup) -> Target:
         """The network at the last boundary."""

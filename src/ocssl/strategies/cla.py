@@ -40,8 +40,10 @@ class ClaR(Aligned):
     default_memory = "fifo"
     default_omega = 1.0
 
-    def __init__(self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None) -> None:
-        super().__init__(setup, distance=distance, aligner_dim=aligner_dim)
+    def __init__(
+        self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None, together: bool = False
+    ) -> None:
+        super().__init__(setup, distance=distance, aligner_dim=aligner_dim, together=together)
         self.output_dim = setup.output_dim
 
     def make_target(self, setup: Setup) -> Target:

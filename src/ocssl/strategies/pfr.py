@@ -13,6 +13,7 @@ class Pfr(Aligned):
 
     aligned = "stream"
     level = "backbone"
+    variants = {}  # the paper's authors have none
 
     def __init__(self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None) -> None:
         super().__init__(setup, distance=distance, aligner_dim=aligner_dim or setup.dims.feature // 2)

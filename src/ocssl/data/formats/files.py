@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,8 @@ from ocssl.errors import ConfigError, DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """What Pillow reads on every platform."""
+
+log = logging.getLogger(__name__)
 
 
 class FilesOrigin(Origin):
@@ -41,9 +46,10 @@ class FilesOrigin(Origin):
         return f"{number_of(len(self.files), 'image file')} in {self.folder}"
 
     def identity(self) -> str:
-        return "\n".join(
+        text = "\n".join(
             ["files", describe_files(self.folder / file for file in self.files), *(self.labels or ()), *self._classes]
         )
+        return text.encode(errors="backslashreplace").decode()  # file names need not be UTF-8
 
     def class_names(self) -> tuple[str, ...]:
         return self._classes
@@ -96,30 +102,73 @@ def class_folders(folder: Path, classes: Sequence[str]) -> FilesOrigin:
 
 
 def image_files(folder: Path) -> list[str]:
-    """Names of all image files below a folder, sorted; hidden files and folders are left out."""
+    """Names of all image files below a folder, sorted; hidden files and folders are left out.
+
+    Links are followed, each folder is looked into once, and a name that leads there without a link goes first. A
+    folder below that cannot be read is left out with a warning.
+    """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
     found: list[str] = []
-    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
-        folders[:] = [name for name in folders if not (name.startswith(".") or _leads_back(place, name))]
-        prefix = os.path.relpath(place, folder)
-        found += (
-            name if prefix == os.curdir else os.path.join(prefix, name)
-            for name in files
-            if os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
-        )
+    seen: set[tuple[int, int]] = set()
+    folders, links = [""], deque[str]()
+    while folders or links:
+        place = folders.pop() if folders else links.popleft()
+        try:
+            images, below, linked = _look_into(folder, place, seen)
+        except OSError as error:
+            if not place:
+                raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
+            _warn_once(str(folder / place), error.strerror)
+            continue
+        found += images
+        folders += below
+        links += linked
     return sorted(found)
 
 
-def _leads_back(place: str, name: str) -> bool:
-    """Whether a folder is a link to one that contains it."""
-    folder = Path(place, name)
-    return folder.is_symlink() and Path(place).resolve().is_relative_to(folder.resolve())
+def _look_into(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[str], list[str], list[str]]:
+    """Image files, folders and links to folders in ``folder/place``, by names relative to ``folder``."""
+    path = folder / place
+    stat = os.stat(path)
+    if (stat.st_dev, stat.st_ino) in seen:
+        return [], [], []
+    images, folders, links = [], [], []
+    with os.scandir(path) as listing:
+        entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    for entry in entries:
+        name = os.path.join(place, entry.name)
+        if _is_folder(entry):
+            if not entry.is_symlink():
+                folders.append(name)
+            elif not path.resolve().is_relative_to(Path(entry.path).resolve()):
+                links.append(name)
+        elif os.path.splitext(name)[1].lower() in SUFFIXES and _may_be_read(entry):
+            images.append(name)
+    seen.add((stat.st_dev, stat.st_ino))
+    return images, folders, links
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to where one may not look
+        return False
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a regular file or a link that leads nowhere, which is a bad image; reading a pipe never ends."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    except OSError:
+        return True
+
+
+@lru_cache(maxsize=1024)
+def _warn_once(folder: str, reason: str) -> None:
+    """A followed folder is looked into again and again, and its trouble is told once."""
+    log.warning("left out the folder %s, which cannot be read: %s", folder, reason)
 
 
 def _top(file: str) -> str:
     return file.split(os.sep, 1)[0]
-
-
-def _refuse(error: OSError) -> None:
-    raise DataError(f"cannot read the folder {error.filename}: {error.strerror}") from error

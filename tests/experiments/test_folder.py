@@ -1,0 +1,33 @@
+"""The files of a run, one by one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from ocssl.checks import small_learner
+from ocssl.experiments.folder import RunFolder
+
+
+def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        RunFolder(tmp_path).write_encoder({"weights": torch.ones(2)})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "encoder.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_checkpoints_are_in_the_order_of_their_numbers_beyond_six_digits(tmp_path: Path, keep: int) -> None:
+    folder = RunFolder(tmp_path)
+    (folder.checkpoints / "999999").mkdir(parents=True)
+    (folder.checkpoints / "1st-try").mkdir()
+    for number in (1_000_000, 1_000_001):
+        assert folder.save(small_learner("er"), {}, keep).name == str(number)
+    kept = [path.name for path in folder.list_checkpoints()]
+    assert kept == ["999999", "1000000", "1000001"][-keep:]
+    assert (folder.checkpoints / "1st-try").exists()

@@ -1,0 +1,88 @@
+"""A learner in use by several threads, and copies of it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+from time import sleep
+
+import pytest
+import torch
+
+import ocssl
+from ocssl.checks import small_learner, small_stream
+
+
+@contextlib.contextmanager
+def meanwhile(use: Callable[[], object]) -> Iterator[None]:
+    """Do something again and again in another thread, from before the block begins until it ends."""
+    begun, over, errors = Event(), Event(), []
+
+    def run() -> None:
+        try:
+            while not over.is_set():
+                use()
+                begun.set()
+        except Exception as error:
+            errors.append(error)
+            begun.set()
+
+    thread = Thread(target=run)
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    assert not errors
+
+
+def assert_same_networks(one: ocssl.Learner, other: ocssl.Learner) -> None:
+    expected = one.machine.encoder.state_dict()
+    for name, tensor in other.machine.encoder.state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+@pytest.mark.parametrize("strategy", ["cla-e", "er"])
+def test_training_is_the_same_while_another_thread_transforms(strategy: str) -> None:
+    alone, watched = small_learner(strategy), small_learner(strategy)
+    alone.partial_fit(small_stream(82)).flush()
+    with meanwhile(lambda: watched.transform(small_stream(8))):
+        watched.partial_fit(small_stream(82)).flush()
+    assert_same_networks(alone, watched)
+    counters = [counter for name, counter in watched.network.state_dict().items() if "num_batches" in name]
+    assert counters
+    assert all(counter == watched.budget.steps for counter in counters)
+
+
+def test_what_another_thread_saves_is_a_state_between_two_minibatches(tmp_path) -> None:
+    learner, states = small_learner("cla-r"), []
+
+    def save() -> None:
+        states.append(tmp_path / str(len(states)))
+        learner.save(states[-1])
+        sleep(0.005)  # locks are not fair
+
+    with meanwhile(save):
+        learner.partial_fit(small_stream(80))
+    for state in states[1:8]:
+        resumed = ocssl.Learner.load(state)
+        assert (resumed.seen + resumed.pending) in (0, 80)
+        assert resumed.budget.steps == resumed.passes * resumed.seen // resumed.stream_batch
+        if resumed.pending:
+            resumed.partial_fit(small_stream(1))
+            assert_same_networks(learner, resumed)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_a_copy_goes_on_by_itself(duplicate: Callable[[ocssl.Learner], ocssl.Learner]) -> None:
+    learner = small_learner("cla-e").partial_fit(small_stream(18))
+    twin = duplicate(learner)
+    before = learner.encode(small_stream(3))
+    twin.partial_fit(small_stream(20, seed=1))
+    assert torch.equal(learner.encode(small_stream(3)), before)
+    assert_same_networks(twin, learner.partial_fit(small_stream(20, seed=1)))
