@@ -26,10 +26,11 @@ from ocssl.shortage import enough_memory
 from ocssl.step import ALARM_BITS
 
 CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
-SHAPING = (  # settings that decide on the tensors of a saved state
-    *("strategy", "method", "variant", "image_size", "stream_batch", "batch", "memory", "memory_size", "stem"),
-    *("hidden_dim", "output_dim", "options", "method_options", "memory_options"),
-)
+SHAPING = (
+    "strategy", "method", "variant", "image_size", "stream_batch", "batch", "memory", "memory_size", "stem",
+    "hidden_dim", "output_dim", "options", "method_options", "memory_options",
+)  # fmt: skip
+"""Settings that decide on the tensors of a saved state."""
 
 
 class Learner:
@@ -316,7 +317,7 @@ class Learner:
         """Change arguments of the constructor before anything was learned."""
         if self._begun:
             raise ConfigError("this learner has learned already; make another with the new settings")
-        _check_names(parameters)
+        check_names(parameters)
         vars(self).update(vars(Learner(**{**self.get_params(), **parameters})))
         return self
 
@@ -345,7 +346,7 @@ class Learner:
             backbone: needed, with the architecture of then, if the learner was built on a module of your own.
             overrides: arguments of the constructor that may differ here, e.g. ``device="cpu"``.
         """
-        _check_names(overrides)
+        check_names(overrides)
         facts, tensors = checkpoint.read(path, "learner")
         changed: list[str] = []
         try:
@@ -423,7 +424,8 @@ def _setting_names() -> list[str]:
     return [name for name in inspect.signature(Learner.__init__).parameters if name != "self"]
 
 
-def _check_names(given: Iterable[str]) -> None:
+def check_names(given: Iterable[str]) -> None:
+    """Refuse the first name that is no setting of a learner."""
     known = _setting_names()
     for name in given:
         if name not in known:

@@ -19,7 +19,7 @@ def learn(
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     follow: Annotated[bool, typer.Option("--follow", help="Go on with files that come later.")] = False,
-    images_per_second: Annotated[float, typer.Option(help="To keep up with (20).", show_default=False)] = 20.0,
+    images_per_second: Annotated[float, typer.Option(help="Rate to keep up with (20).", show_default=False)] = 20.0,
     image_size: Annotated[int | None, typer.Option(help="Side to learn at.", rich_help_panel=HOW)] = None,
     backbone: Annotated[
         str | None,
@@ -74,9 +74,9 @@ def learn(
     """
     from ocssl.experiments.config import assignments
     from ocssl.experiments.signals import Interrupted
+    from ocssl.learner import check_names
     from ocssl.live import Intervals
     from ocssl.live import learn as learn_live
-    from ocssl.live.learning import check_names
 
     options: dict[str, Any] = {
         "image_size": image_size,
@@ -89,8 +89,8 @@ def learn(
         "device": device,
         "seed": seed,
     }
-    check_names(filter(None, (text.partition("=")[0].partition(".")[0].strip() for text in settings or [])))
-    given = {name: value for name, value in options.items() if value is not None} | assignments(settings or [])
+    given = {name: value for name, value in options.items() if value is not None}
+    given |= assignments(settings or [], check_names)
 
     def tell(line: str) -> None:
         if not quiet or line.startswith("warning"):

@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -173,8 +173,11 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return both | {name: {**settings[name], **changes[name]} for name in groups}
 
 
-def assignments(texts: Iterable[str]) -> dict[str, Any]:
+def assignments(texts: Iterable[str], check: Callable[[Iterable[str]], None] = check_names) -> dict[str, Any]:
     """Settings from ``key=value`` texts; values are YAML, and a dot reaches into a group.
+
+    Args:
+        check: refuses names that are no settings; those of a run, unless told otherwise.
 
     >>> assignments(["lr=3e-2", "memory=fifo", "probe.max_epochs=10"])
     {'lr': 0.03, 'memory': 'fifo', 'probe': {'max_epochs': 10}}
@@ -185,7 +188,7 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
         if not (equals and key):
             raise ConfigError(f"'{text}' must have the form key=value")
         name, *path = key.strip().split(".")
-        check_names([name])
+        check([name])
         group = given
         for step in path:
             group = group.setdefault(name, {})

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
 
 from ocssl.evaluation import collapsed, effective_rank, feature_std
+from ocssl.experiments.threads import threads
 from ocssl.learner import Learner
 from ocssl.strategies import Aligned
 
@@ -31,7 +28,9 @@ def diagnose(learner: Learner) -> dict[str, float]:
     features = outcome.features.backbone[0]
     if len(features) >= FEWEST:
         rows = features.float().cpu()
-        with _one_core():
+        # Spread over cores, work this small only waits for them: 138 rows took 4.6 ms on one and 15.9 ms on two, with
+        # nothing else to do (benchmarks/diagnosis.py).
+        with _one_at_a_time, threads(1):
             signs |= {"feature_std": feature_std(rows), "effective_rank": effective_rank(rows)}
     strategy = learner.machine.strategy
     if isinstance(strategy, Aligned) and strategy.distance == "cosine" and "alignment" in outcome.losses:
@@ -46,18 +45,3 @@ def collapse(signs: dict[str, float]) -> str | None:
     if "feature_std" not in signs:
         return None
     return collapsed(std=signs["feature_std"], rank=signs["effective_rank"])
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Small work, spread over cores, only waits for them: 138 features took 4.6 ms on one and 15.9 ms on two.
-
-    That was on a machine with nothing else to do (``benchmarks/diagnosis.py``).
-    """
-    with _one_at_a_time:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ocssl.experiments.result import Result
 from ocssl.experiments.route import plan_route
 from ocssl.experiments.runner import Run
 from ocssl.experiments.state import State
+from ocssl.experiments.threads import threads
 from ocssl.experiments.trackers import Trackers
 from ocssl.learner import Learner
 
@@ -58,7 +58,7 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
     folder = open_folder(path)
     config = with_changes(folder, changes or {})
     trackers = _trackers(config)
-    with folder.lock(), _threads_of(folder):
+    with folder.lock(), threads(_threads_of(folder)):
         folder.remove_drafts()
         learner, state = _restore(config, folder)
         material = _material(config, learner)
@@ -67,16 +67,11 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
         return Run(config, folder, learner, state, material, route, trackers, reporter or Reporter()).complete()
 
 
-@contextmanager
-def _threads_of(folder: RunFolder) -> Iterator[None]:
-    """As many threads for an operation as before the stop: a sum over other parts has other last bits."""
+def _threads_of(folder: RunFolder) -> int:
+    """How many threads an operation took before the stop, or takes here if the machine has fewer cores."""
     checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
-    before = folder.read_state(checkpoints[-1]).get("threads", here) if checkpoints else here
-    torch.set_num_threads(before if before <= (os.cpu_count() or 1) else here)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(here)
+    before = int(folder.read_state(checkpoints[-1]).get("threads", here)) if checkpoints else here
+    return before if before <= (os.cpu_count() or 1) else here
 
 
 def _heed_environment() -> None:

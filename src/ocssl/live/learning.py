@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.experiments.diagnosis import collapse, diagnose
 from ocssl.experiments.signals import Interrupted, StopRequest
-from ocssl.learner import Learner
+from ocssl.learner import Learner, check_names
 from ocssl.live.arrivals import Arrivals, Folder, stamp_of
 from ocssl.live.health import Watch
 from ocssl.live.ledger import Ledger
@@ -30,7 +29,6 @@ from ocssl.live.pace import choose
 from ocssl.live.sizes import size_for
 from ocssl.live.sources import open_arrivals
 from ocssl.live.state import Place, StateFolder
-from ocssl.registry import unknown
 from ocssl.settings import require
 
 IDLE = 0.1  # seconds to rest when no image is there
@@ -262,14 +260,6 @@ def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Te
         if rate < target:
             tell(f"warning: this is less than {target:g} img/s, and nothing cheaper is known; images will have to wait")
     return Learner(**given)
-
-
-def check_names(given: Iterable[str]) -> None:
-    """Refuse the first name that is no setting of a learner."""
-    known = list(inspect.signature(Learner).parameters)
-    for name in given:
-        if name not in known:
-            raise unknown("setting of a learner", name, known)
 
 
 def _check_same(learner: Learner, settings: Mapping[str, Any], folder: Path) -> None:

@@ -7,9 +7,8 @@ several cores per operation, and the numbers do not depend on how many cores the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
@@ -23,6 +22,7 @@ from ocssl.evaluation import extract, linear_probe
 from ocssl.experiments.demo.network import NarrowResNet
 from ocssl.experiments.demo.plan import DemoPlan
 from ocssl.experiments.demo.report import Entry, SeedResult
+from ocssl.experiments.threads import threads
 from ocssl.learner import Learner
 
 
@@ -82,7 +82,7 @@ def race(plan: DemoPlan, seed: int, watch: Callable[[Moment], None]) -> SeedResu
     stream = streams.class_incremental(
         labels, plan.experiences, data_seed=seed, stream_batch=plan.stream_batch, last="carry"
     )
-    with _one_core_per_operation():
+    with threads(1):
         # Building draws weights from torch's global generator, which threads must not share.
         learners = {name: _learner(settings, plan, seed) for name, settings in plan.contenders().items()}
         references = {
@@ -136,13 +136,3 @@ def _class_order(labels: Tensor, stream: Stream) -> tuple[str, ...]:
     """The classes by name, as their experiences arrive."""
     groups = (sorted(set(labels[stream.indices(number)].tolist())) for number in range(stream.experiences))
     return tuple(shapes.CLASSES[label] for group in groups for label in group)
-
-
-@contextmanager
-def _one_core_per_operation() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
