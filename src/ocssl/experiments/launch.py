@@ -70,8 +70,8 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
 def _threads_of(folder: RunFolder) -> int:
     """How many threads an operation took before the stop, or takes here if the machine has fewer cores."""
     checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
-    before = int(folder.read_state(checkpoints[-1]).get("threads", here)) if checkpoints else here
-    return before if before <= (os.cpu_count() or 1) else here
+    before = folder.read_state(checkpoints[-1]).get("threads") if checkpoints else None
+    return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else here
 
 
 def _heed_environment() -> None:
