@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SEEDS  ?= 0
+GPU_PROCESSES ?= 0
 SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -47,7 +48,7 @@ test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and
 	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
-	@$(PYTHON) -m pytest -m gpu --numprocesses=0 tests/gpu
+	@$(PYTHON) -m pytest -m gpu --numprocesses=$(GPU_PROCESSES) tests/gpu
 
 lint: $(VENV)/.installed-dev   ## ruff: style and formatting
 	@$(BIN)/ruff check .
