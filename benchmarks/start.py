@@ -3,8 +3,9 @@
     python benchmarks/start.py --executions graph compiled --output start.json
     python benchmarks/start.py --device cpu --executions eager --backbone convnet-w8 --batch 24    # a rehearsal
 
-Compiled kernels of earlier runs count unless ``--fresh`` gives every process an empty cache. The last figure is taken
-after the start: what the first optimiser of ``torch.optim`` costs, which a learner does without (``ocssl.optimizer``).
+Kernels that earlier runs compiled count, the driver's own too, unless ``--fresh`` gives every process empty caches. The
+last figure is taken after the start: what the first optimiser of ``torch.optim`` costs, which a learner does without
+(``ocssl.optimizer``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
 def start(arguments: argparse.Namespace, execution: str) -> dict[str, float]:
@@ -76,7 +79,7 @@ def main() -> None:
     rows = {}
     for execution in arguments.executions:
         with tempfile.TemporaryDirectory() as empty:
-            caches = {"TORCHINDUCTOR_CACHE_DIR": empty, "TRITON_CACHE_DIR": empty} if arguments.fresh else {}
+            caches = dict.fromkeys(CACHES, empty) if arguments.fresh else {}
             command = [sys.executable, __file__, "--child", "--executions", execution]
             for option in ("strategy", "backbone", "batch", "device"):
                 command += [f"--{option}", str(getattr(arguments, option))]

@@ -129,6 +129,13 @@ def test_runs_outside_the_papers_tables_have_rows_named_by_what_sets_them_apart(
     assert [line.cell.label for line in sheet.lines] == ["CLA-E, lr 0.05", "CLA-E, lr 0.7"]
 
 
+def test_a_run_outside_the_tables_says_how_it_differs_from_the_papers(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    (few / "other.json").write_text(synthetic.again(base, joint_views=False).to_json())
+    (sheet,) = [sheet for sheet in read_report(few).sheets if sheet.is_other]
+    assert [line.cell.label for line in sheet.lines] == ["CLA-E, joint_views False"]
+
+
 def test_a_copy_of_a_result_changes_nothing(few: Path) -> None:
     before = [(sheet.id, sheet.lines) for sheet in read_report(few).sheets]
     shutil.copy(few / CLA_E.format(0), few / "zz-copy.json")

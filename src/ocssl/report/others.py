@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
+from ocssl.errors import ConfigError
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Cell, Row, Score, Store, Stored, Table
-from ocssl.paper.identity import essence
+from ocssl.paper.identity import departures, essence
 from ocssl.paper.store import Experiment
 from ocssl.report.names import label, spell
 
@@ -56,22 +58,24 @@ def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
 
 
 def _labels(experiments: list[Stored]) -> list[str]:
-    """The strategy's name and, where it stands there twice, the settings in which its experiments differ.
+    """The strategy's name and what sets the experiment apart: from the paper's, and from others under that name.
 
-    A few of them, and more where those leave two experiments with one name.
+    A few settings, and more where those leave two experiments with one name.
     """
     names = [label(row_name(stored.config)) for stored in experiments]
     settings = [essence(stored.config) for stored in experiments]
     return [
-        ", ".join(
-            [name, *_differing(own, [other for twin, other in zip(names, settings, strict=True) if twin == name])]
-        )
-        for name, own in zip(names, settings, strict=True)
+        ", ".join([name, *_marks(stored, [other for twin, other in zip(names, settings, strict=True) if twin == name])])
+        for name, stored in zip(names, experiments, strict=True)
     ]
 
 
-def _differing(own: dict[str, Any], twins: list[dict[str, Any]]) -> list[str]:
-    names = [name for name, value in own.items() if any(twin[name] != value for twin in twins)]
+def _marks(stored: Stored, twins: list[dict[str, Any]]) -> list[str]:
+    own = essence(stored.config)
+    differing = [name for name, value in own.items() if any(twin[name] != value for twin in twins)]
+    with suppress(ConfigError):  # a strategy that is not installed here has no settings of the paper's
+        differing = [*departures(stored.config), *differing]
+    names = list(dict.fromkeys(differing))
     few = FEW_SETTINGS
     while few < len(names) and sum(all(twin[name] == own[name] for name in names[:few]) for twin in twins) > 1:
         few += 1
