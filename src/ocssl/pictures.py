@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 
 Pixels = npt.NDArray[np.uint8]
@@ -22,6 +22,18 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 
 MAX_PIXELS = 80_000_000
 """More pixels than this in one picture count as a decompression bomb."""
+
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""By EXIF's number for how a camera was held."""
 
 
 class BadImage(Exception):
@@ -50,7 +62,7 @@ def open_picture(content: bytes) -> Image.Image:
 
 
 def square_rgb(image: Image.Image, size: int | None = None) -> Pixels:
-    """A picture's largest centred square in RGB, as uint8 ``(3, S, S)``; the picture itself is not changed.
+    """A picture's largest centred square in RGB, upright, as uint8 ``(3, S, S)``; the picture itself is not changed.
 
     Args:
         size: target side length; None keeps the picture's own size, which must be square.
@@ -60,17 +72,22 @@ def square_rgb(image: Image.Image, size: int | None = None) -> Pixels:
     """
     with bad_images():
         width, height = image.size
+        if not width or not height:
+            raise BadImage("it has no pixels")
         if width * height > MAX_PIXELS:
             raise BadImage(f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed")
         if size is None and width != height:
             raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
         size = size or width
-        image = _to_rgb(_drafted(image, size))
+        image = _drafted(image, size)
+        image, turn = _to_rgb(image), _turn(image)
         if image.size != (size, size):
             width, height = image.size
             side = min(width, height)
             left, top = (width - side) / 2, (height - side) / 2
             image = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+        if turn is not None:  # a centred square of the turned picture is the turned centred square
+            image = image.transpose(turn)
         return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
 
 
@@ -107,6 +124,15 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         ground = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(ground, image).convert("RGB")
     return image.convert("RGB")
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What turns a decoded picture upright, as its camera noted it; Pillow has done so already for TIFF."""
+    if "exif" not in image.info:
+        return None
+    with contextlib.suppress(Exception):  # a broken note says nothing, and does not make a picture unusable
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return None
 
 
 def _reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ from ocssl import data
 from ocssl.data.decode import BadImage, decode
 from ocssl.data.formats.cifar import CIFAR10, CifarOrigin
 from ocssl.data.formats.files import any_folder, image_files
-from ocssl.data.formats.hub import _of_config
+from ocssl.data.formats.hub import _of_config, _shards
 from ocssl.data.formats.parquet import ParquetOrigin
 from ocssl.data.formats.svhn import SvhnOrigin
 from ocssl.data.formats.tar import TarOrigin
@@ -60,6 +60,71 @@ def test_parquet_without_images_and_broken_parquet_are_named(tmp_path):
         data.load(f"parquet:{tmp_path / 'broken.parquet'}")
 
 
+def test_a_shard_with_other_columns_is_named(tmp_path):
+    pq.write_table(pa.table({"image": [png(pixels(0))], "label": [0], "when": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"image": [png(pixels(1))]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet has no column 'label', which a\.parquet has"):
+        data.load(f"parquet:{tmp_path}")
+    with pytest.raises(ConfigError, match=r"b\.parquet has no column 'when'"):
+        ParquetOrigin([tmp_path / "a.parquet", tmp_path / "b.parquet"]).column("when")
+
+
+@pytest.mark.parametrize("labels", [[[0, 1], [2]], [b"a", b"b"], [0.5, 1.0], [{"id": 1}, {"id": 2}]])
+def test_a_label_column_of_neither_whole_numbers_nor_texts_is_none(tmp_path, labels):
+    images = [png(pixels(0)), png(pixels(1))]
+    pq.write_table(pa.table({"image": images, "label": labels, "cls": [3, 4]}), tmp_path / "a.parquet")
+    assert_holds(data.load(f"parquet:{tmp_path}"), [pixels(0), pixels(1)], [3, 4])
+
+
+def test_a_folder_called_like_a_shard_is_looked_into(tmp_path):
+    write_parquet(tmp_path / "pile" / "set.parquet" / "part-0.parquet", [pixels(0)], [0])
+    assert_holds(data.load(f"parquet:{tmp_path / 'pile'}"), [pixels(0)], [0])
+
+
+# Splits of shards -----------------------------------------------------------------------------------------------------
+
+
+def test_validation_shards_are_not_mixed_into_the_test_split(tmp_path):
+    for number, name in enumerate(["train", "validation", "test"]):
+        write_parquet(tmp_path / "set" / f"{name}-0.parquet", [pixels(number)], [number])
+    assert_holds(data.load(f"parquet:{tmp_path / 'set'}", split="test"), [pixels(2)], [2])
+    (tmp_path / "set" / "test-0.parquet").unlink()
+    assert_holds(data.load(f"parquet:{tmp_path / 'set'}", split="test"), [pixels(1)], [1])
+
+
+def test_training_shards_asked_for_by_name_are_no_test_split(tmp_path):
+    write_parquet(tmp_path / "train-0.parquet", [pixels(0)], [0])
+    with pytest.raises(DataError, match="has no test split"):
+        data.load(f"parquet:{tmp_path / 'train-0.parquet'}", split="test")
+    write_parquet(tmp_path / "test-0.parquet", [pixels(1)], [1])
+    pattern = f"parquet:{tmp_path / '*.parquet'}"
+    assert_holds(data.load(pattern), [pixels(0)], [0])
+    assert_holds(data.load(pattern, split="test"), [pixels(1)], [1])
+    assert_holds(data.load(f"parquet:{tmp_path / 'test-0.parquet'}"), [pixels(1)], [1])  # asked for by name, so be it
+
+
+def write_named_parquet(path, names):
+    write_parquet(path.with_suffix(".parquet"), [pixels(0)] * len(names), names, label="label")
+
+
+def write_named_tar(path, names):
+    members = {}
+    for number, name in enumerate(names):
+        members |= {f"{number}.png": png(pixels(0)), f"{number}.cls": name.encode()}
+    make_tar(path.with_suffix(".tar"), members, "w")
+
+
+@pytest.mark.parametrize(("scheme", "write_shard"), [("parquet", write_named_parquet), ("tar", write_named_tar)])
+def test_named_labels_have_one_number_in_both_splits(tmp_path, scheme, write_shard):
+    write_shard(tmp_path / "train-0", ["ant", "bee", "cat"])
+    write_shard(tmp_path / "test-0", ["cat", "dog"])
+    train, test = (data.load(f"{scheme}:{tmp_path}", split=split) for split in ("train", "test"))
+    assert train.classes == test.classes == ("ant", "bee", "cat", "dog")
+    assert (train.labels.tolist(), test.labels.tolist()) == ([0, 1, 2], [2, 3])
+    write_shard(tmp_path / "test-0", ["aal", "dog"])  # which renumbers the training images, too
+    assert data.load(f"{scheme}:{tmp_path}").labels.tolist() == [1, 2, 3]
+
+
 def test_the_hub_is_asked_for_the_right_files(tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
     write_parquet(tmp_path / "plain_text" / "train-00000-of-00001.parquet", [pixels(0)], [0])
@@ -85,6 +150,18 @@ def test_the_hub_is_asked_for_the_right_files(tmp_path, monkeypatch):
     assert asked[-1] == ("owner/converted", "other/train/0000.parquet", "refs/convert/parquet")
     with pytest.raises(DataError, match="hf:OWNER/NAME"):
         data.load("hf:nothing")
+
+
+def test_a_split_that_the_hub_does_not_have_is_named(monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.HfApi, "list_repo_files", lambda *args, **options: ["default/train/0000.parquet"])
+    with pytest.raises(DataError, match="'owner/set' has no parquet files of a test split"):
+        data.load("hf:owner/set", split="test")
+
+
+def test_each_configuration_on_the_hub_has_test_images_by_its_own_name():
+    names = ["a/test-0.parquet", "a/validation-0.parquet", "b/validation-0.parquet"]
+    assert _shards(names, "test") == ["a/test-0.parquet", "b/validation-0.parquet"]
 
 
 @pytest.mark.parametrize("home", ["", "data/"])
@@ -211,6 +288,20 @@ def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tm
         data.load(f"folder:{tmp_path / 's' / 'train'}", split="test")
 
 
+def test_test_images_are_no_pile_to_train_on(tmp_path):
+    write(tmp_path / "s" / "test" / "cat" / "1.png", png(pixels(0)))
+    with pytest.raises(DataError, match="has no train split"):
+        data.load(f"folder:{tmp_path / 's'}")
+
+
+def test_a_link_that_was_left_out_leaves_the_times_of_the_rest(tmp_path):
+    path = write(tmp_path / "pile" / "1.png", png(pixels(0)))
+    os.utime(path, (1000, 1000))
+    (tmp_path / "pile" / "2.png").symlink_to("gone.png")
+    source = data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
+    assert source.column("mtime").tolist() == [1000 * 10**9]
+
+
 @pytest.mark.parametrize(("suffix", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
 def test_webdataset_shards_are_read_in_order_with_their_labels(tmp_path, suffix, mode):
     for shard in range(2):
@@ -309,6 +400,18 @@ def test_an_iterable_of_something_else_is_refused():
         data.from_iterable([np.zeros((8, 8, 3))])
     with pytest.raises(DataError, match="there are no images in iterable"):
         data.from_iterable([])
+
+
+def test_an_iterables_options_and_empty_images_are_refused():
+    with pytest.raises(ConfigError, match="image_size must be at least one pixel, not 0"):
+        data.from_iterable([pixels(0)], image_size=0)
+    with pytest.raises(ConfigError, match="unknown on_bad_image 'ignore'"):
+        data.from_iterable([pixels(0)], on_bad_image="ignore")
+    with pytest.raises(DataError, match=r"pixels are torch\.bfloat16, not uint8"):
+        data.from_iterable([torch.zeros(3, 8, 8, dtype=torch.bfloat16)])
+    for empty in (np.zeros((0, 0, 3), dtype=np.uint8), Image.new("RGB", (0, 0))):
+        with pytest.raises(DataError, match="it has no pixels"):
+            data.from_iterable([empty])
 
 
 def test_an_iterable_leaves_nothing_behind(own_cache):

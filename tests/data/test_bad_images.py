@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import struct
 import tarfile
 import zlib
@@ -12,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import chw, encoded, pixels, png, write
-from PIL import Image
+from pictures import chw, encoded, make_tar, pixels, png, write
+from PIL import ExifTags, Image, ImageOps
 
 from ocssl import data
 from ocssl.data.decode import BadImage, decode
@@ -114,6 +115,15 @@ def test_unreadable_and_dangling_files_are_named(tmp_path, monkeypatch):
     assert [each.reason for each in source.skipped] == ["it is not there", "it may not be read (permission denied)"]
 
 
+def test_a_bad_image_whose_name_is_not_utf8_is_left_out_too(tmp_path, own_cache):
+    write(tmp_path / "pile" / "1.png", png(GOOD))
+    bad = write(tmp_path / "pile" / os.fsdecode(b"caf\xe9.png"), b"")
+    source = data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
+    assert [each.name for each in source.skipped] == [str(bad)]
+    [log] = own_cache.glob("*/skipped.txt")
+    assert "caf\\udce9.png\tit is empty" in log.read_text(encoding="utf-8")
+
+
 def test_odd_members_of_an_archive_are_bad_images_and_lead_nowhere(tmp_path):
     path = tmp_path / "shard.tar"
     with tarfile.open(path, "w") as archive:
@@ -157,6 +167,17 @@ def test_a_cut_off_tar_is_named(tmp_path):
         data.load(f"tar:{path}")
 
 
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_tar_with_a_damaged_header_in_the_middle_does_not_end_there(tmp_path, damage):
+    path = make_tar(tmp_path / "shard.tar", {f"{number}.png": png(pixels(number)) for number in range(3)}, "w")
+    content = bytearray(path.read_bytes())
+    second = content.index(b"1.png")
+    content[second] ^= 1
+    path.write_bytes(content if damage == "flipped" else content[: second + 200])
+    with pytest.raises(DataError, match=r"shard\.tar is not a readable tar file"):
+        data.load(f"tar:{path}")
+
+
 # Unusual images that are perfectly usable -----------------------------------------------------------------------------
 
 
@@ -189,6 +210,24 @@ def test_of_an_animation_the_first_frame_counts():
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     animated = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert decode(animated)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_a_photograph_is_turned_upright(form, orientation):
+    corners = np.kron(np.array([[0, 80], [160, 240]], dtype=np.uint8), np.ones((16, 24), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    content = encoded(Image.fromarray(corners).convert("RGB"), form, exif=exif)
+    slow = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(content))))
+    for size in (32, 4):  # 4 is small enough for a JPEG to be decoded straight to less
+        ours = decode(content, size)[0][[0, 0, -1, -1], [0, -1, 0, -1]]
+        np.testing.assert_allclose(ours, slow[[0, 0, -1, -1], [0, -1, 0, -1], 0], atol=12)
+
+
+def test_a_broken_note_on_how_the_camera_was_held_is_no_harm():
+    content = encoded(Image.fromarray(GOOD), "JPEG", exif=b"Exif\x00\x00MM\x00\x2a\xff\xff\xff\xffgarbage")
+    np.testing.assert_array_equal(decode(content), decode(JPEG))
 
 
 def test_black_and_white_is_black_and_white():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import http.server
+import ssl
 import threading
 from dataclasses import dataclass, field
 
@@ -110,6 +112,19 @@ def test_a_server_that_cannot_resume_starts_over(server, tmp_path):
 def test_a_complete_part_needs_nothing_more(server, tmp_path):
     write(tmp_path / "file.bin.part", CONTENT)
     assert fetch(server.download, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_connection_that_breaks_inside_tls_is_resumed_too(server, tmp_path, monkeypatch):
+    real, reads = http.client.HTTPResponse.read, []
+
+    def breaking(response, *args):
+        reads.append(args)
+        if len(reads) == 1:
+            raise ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
+        return real(response, *args)
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", breaking)
+    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
 
 
 def test_a_missing_file_is_not_asked_for_again(server, tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
 import torch
 from pictures import chw, pixels, png, write
+from PIL import Image
 
 from ocssl import data
 from ocssl.data import build, cache
@@ -148,6 +150,21 @@ def test_a_cut_off_cache_is_never_served(pile, own_cache, name):
         load(pile)
 
 
+@pytest.mark.parametrize("kept", [0, -4])
+def test_cut_off_labels_are_damage_too(pile, own_cache, kept):
+    load(pile)
+    [labels] = own_cache.glob("*/labels.npy")
+    labels.write_bytes(labels.read_bytes()[:kept])
+    with pytest.raises(DataError, match="is damaged; delete it and prepare it again"):
+        load(pile)
+
+
+def test_the_cache_may_lie_below_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OCSSL_CACHE", "~/decoded")
+    assert cache.cache_root() == tmp_path / "decoded"
+
+
 def test_large_sets_are_mapped_and_give_the_same_images(pile, monkeypatch):
     assert isinstance(load(pile), ResidentSource)
     monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
@@ -222,3 +239,29 @@ def test_a_cache_that_cannot_be_written_names_itself(pile, tmp_path, monkeypatch
 def test_every_decoder_thread_keeps_the_order(pile, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert_complete(load(pile), pile)
+
+
+def waiting_at_most(monkeypatch, images):
+    """How many of the pictures given were ever alive at once, of 200 that are all to become 8×8."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    known, most = [], 0
+
+    def given():
+        nonlocal most
+        for image in images(200):
+            known.append(weakref.ref(image))
+            most = max(most, sum(each() is not None for each in known))
+            yield image
+
+    assert len(data.from_iterable(given(), image_size=8)) == 200
+    return most
+
+
+def test_large_pictures_that_become_small_do_not_pile_up_in_memory(monkeypatch):
+    monkeypatch.setattr(build, "CHUNK_BYTES", 10 * 3 * 64 * 64)
+    assert waiting_at_most(monkeypatch, lambda count: (pixels(i, 64, 64, 3) for i in range(count))) <= 45
+
+
+def test_opened_images_do_not_keep_more_files_open_than_a_process_may(tmp_path, monkeypatch):
+    write(tmp_path / "1.png", png(pixels(0, 8, 8, 3)))
+    assert waiting_at_most(monkeypatch, lambda count: (Image.open(tmp_path / "1.png") for _ in range(count))) <= 70

@@ -164,7 +164,7 @@ def test_the_tiny_imagenet_tree_is_read(tmp_path):
         images[synset] = pixels(number, 64, 64, 3)
         write(tree / "train" / synset / "images" / f"{synset}_0.png", png(images[synset]))
         write(tree / "train" / synset / f"{synset}_boxes.txt", b"0 0 1 1")
-    write(tree / "val" / "val_annotations.txt", b"val_0.png\tn03\t0\t0\t9\t9\nval_1.png\tn01\t0\t0\t9\t9\n")
+    write(tree / "val" / "val_annotations.txt", b"val_0.png\tn03\t0\t0\t9\t9\nval_1.png\tn01\t0\t0\t9\t9\n\n")
     for number in range(2):
         write(tree / "val" / "images" / f"val_{number}.png", png(pixels(20 + number, 64, 64, 3)))
     assert_holds(data.load("tiny-imagenet", root=tmp_path), list(images.values()), [0, 1, 2], ["n01", "n02", "n03"])

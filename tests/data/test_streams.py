@@ -200,6 +200,14 @@ def test_a_stream_of_many_epochs_draws_one_at_a_time():
         (lambda: ordered(10, last="keep"), "'drop' or 'carry', not 'keep'"),
         (lambda: ordered(10).starting_at(11), "cannot start at sample 11"),
         (lambda: ordered(), "either a count or keys"),
+        (lambda: ordered(keys=np.array([1, "a"], dtype=object)), "keys must be numbers, texts or times"),
+        (
+            lambda: ordered(keys=np.array([np.ones(2), np.ones(3)], dtype=object)),
+            "keys must be numbers, texts or times",
+        ),
+        (lambda: iid(indices=torch.tensor([True, False])), "indices must be .* not torch.bool"),
+        (lambda: class_incremental(torch.arange(3), 1, indices=torch.tensor([0, 3])), "reach from 0 to 3"),
+        (lambda: class_incremental(torch.arange(3), 1, indices=torch.tensor([-1, 0])), "reach from -1 to 0"),
     ],
 )
 def test_impossible_streams_are_refused_in_one_sentence(make, message):

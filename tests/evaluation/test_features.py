@@ -43,6 +43,13 @@ def test_an_encoder_that_gives_no_vectors_is_named():
         extract(lambda images: images.float(), IMAGES, batch=4)
 
 
+@pytest.mark.parametrize("width", [1, 5])
+def test_an_encoder_that_changes_its_mind_about_the_dimension_is_named(width):
+    widths = iter([3, width])
+    with pytest.raises(InputError, match=rf"shape \(4, {width}\) for 4 images, not \(4, 3\)"):
+        extract(lambda images: torch.ones(len(images), next(widths)), IMAGES, batch=4)
+
+
 def test_nothing_to_encode_is_an_error():
     with pytest.raises(InputError, match="no images"):
         extract(pixels, IMAGES[:0])

@@ -65,3 +65,9 @@ def test_features_of_another_dimension_are_refused():
     train, labels = clouds(10, seed=0)
     with pytest.raises(InputError, match="dimension 8, not 3"):
         knn_probe(train, labels, train[:, :3], labels)
+
+
+def test_fewer_classes_than_labels_are_refused():
+    train, labels = clouds(10, seed=0)
+    with pytest.raises(ConfigError, match="classes must be at least"):
+        knn_probe(train, labels, train, labels, classes=1)

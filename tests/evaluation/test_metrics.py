@@ -61,3 +61,8 @@ def test_accuracy_counts_class_by_class():
     assert accuracy.per_class == (50, None, 75, None)
     assert accuracy.percent == pytest.approx(100 * 4 / 6)
     assert accuracy.over([0, 1]) == 50
+
+
+def test_an_experience_without_test_samples_is_named():
+    with pytest.raises(InputError, match=r"no sample of the classes \[1\]"):
+        StreamMetrics.of([Accuracy((1, 0), (2, 0)), Accuracy((1, 0), (2, 0))], [[0], [1]])

@@ -127,6 +127,18 @@ def test_numpy_arrays_are_welcome():
     assert linear_probe(*arrays, seed=0).accuracy == linear_probe(*splits(), seed=0).accuracy
 
 
+def test_reversed_arrays_and_labels_of_any_whole_number_type_are_welcome():
+    arrays = [part.numpy()[::-1] for part in splits()]
+    copies = [part.copy() for part in arrays]
+    unsigned = [part.astype(np.uint16) if part.ndim == 1 else part for part in arrays]
+    assert linear_probe(*unsigned, seed=0).accuracy == linear_probe(*copies, seed=0).accuracy
+
+
+def test_fewer_classes_than_labels_are_refused():
+    with pytest.raises(ConfigError, match="classes must be at least 7, one more than the largest label, not 6"):
+        linear_probe(*splits(), seed=0, classes=6)
+
+
 def test_predictions_of_the_result_reproduce_its_accuracy_class_by_class():
     *others, test, test_y = splits()
     result = linear_probe(*others, test, test_y, seed=0)

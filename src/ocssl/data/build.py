@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
+from PIL import Image
 
-from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.data.decode import BadImage, Picture, Pixels, decode
 from ocssl.data.origin import Item, Origin
 from ocssl.data.progress import progress_bar
 from ocssl.errors import DataError
@@ -222,9 +223,23 @@ def _require_space(folder: Path, needed: int) -> None:
 
 
 def _batches(items: Iterator[Item], size: int, start: int) -> Iterator[tuple[int, list[Item]]]:
-    while batch := list(islice(items, size)):
+    """Up to ``size`` pictures at a time, and fewer where what they hold in memory makes a chunk."""
+    batch: list[Item] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        held += _held_bytes(item.picture)
+        if len(batch) == size or held >= CHUNK_BYTES:
+            yield start, batch
+            start, batch, held = start + len(batch), [], 0
+    if batch:
         yield start, batch
-        start += len(batch)
+
+
+def _held_bytes(picture: Picture | BadImage) -> int:
+    if isinstance(picture, Image.Image):  # may keep its file open as well, and a process may open only so many
+        return max(4 * picture.width * picture.height, CHUNK_BYTES // 16)
+    return len(picture) if isinstance(picture, bytes) else getattr(picture, "nbytes", 0)
 
 
 def _in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:

@@ -42,7 +42,7 @@ from ocssl.data.origin import Origin, number_of
 from ocssl.data.source import About, Column, ResidentSource, Skipped, Source
 from ocssl.errors import DataError
 
-VERSION = 1
+VERSION = 2
 RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
 INDEX, LABELS, SKIPPED = "index.json", "labels.npy", "skipped.txt"
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 def cache_root() -> Path:
     """Where decoded images are kept: ``$OCSSL_CACHE``, else ``~/.cache/ocssl``."""
-    return Path(os.environ.get("OCSSL_CACHE") or Path.home() / ".cache" / "ocssl")
+    return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
 def cache_folder(origin: Origin, name: str, image_size: int | None) -> Path:
@@ -117,7 +117,7 @@ def open_cache(folder: Path, about: About, columns: Callable[[str], Column] | No
     )
     gaps = [position for position, _, _ in index.skipped]
     kept_columns = None if columns is None else lambda name: np.delete(columns(name), gaps)
-    labels = torch.from_numpy(np.load(folder / LABELS)) if (folder / LABELS).exists() else None
+    labels = _read_labels(folder) if (folder / LABELS).exists() else None
     shape = (index.count, 3, index.image_size, index.image_size)
     if index.bytes <= RESIDENT_BYTES:
         pixels = torch.from_numpy(np.fromfile(folder / PIXELS, dtype=np.uint8).reshape(shape))
@@ -131,7 +131,7 @@ def write_cache(
     """Decode an origin into ``folder``; until that is complete the folder ends in ``.part``."""
     draft = folder.with_name(folder.name + ".part")
     size, chunks = build(origin, draft, image_size, on_bad_image, show)
-    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], origin.class_names())
+    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], origin)
     skipped = [entry for chunk in chunks for entry in chunk.skipped]
     count = sum(chunk.rows for chunk in chunks)
     if count == 0:
@@ -142,7 +142,9 @@ def write_cache(
             np.save(draft / LABELS, labels)
         if skipped:
             (draft / SKIPPED).write_text(
-                "".join(f"{name}\t{reason}\n" for _, name, reason in skipped), encoding="utf-8"
+                "".join(f"{name}\t{reason}\n" for _, name, reason in skipped),
+                encoding="utf-8",
+                errors="backslashreplace",  # file names need not be UTF-8
             )
         (draft / INDEX).write_text(json.dumps(vars(content), indent=1), encoding="utf-8")
         (draft / JOURNAL).unlink()
@@ -153,7 +155,7 @@ def verify(folder: Path) -> None:
     """Read the whole cache and compare its checksums; :class:`DataError` names a damaged one."""
     index = _Index.read(folder)
     if not all(checksums_hold(folder / PIXELS, index.image_size, index.chunks)):
-        raise DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
+        raise _damaged(folder)
 
 
 class MappedSource(Source):
@@ -217,17 +219,31 @@ class _Index:
         except (OSError, ValueError, TypeError):
             whole = False
         if not whole:
-            raise DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
+            raise _damaged(folder)
         return replace(index, classes=tuple(index.classes))
 
 
-def _number_labels(labels: list[Label], classes: tuple[str, ...]) -> tuple[Column | None, tuple[str, ...]]:
-    """Labels as int64, or None when any image lacks one; named labels are numbered in the order of ``classes``."""
+def _read_labels(folder: Path) -> Tensor:
+    try:
+        return torch.from_numpy(np.load(folder / LABELS))
+    except (OSError, EOFError, ValueError) as error:
+        raise _damaged(folder) from error
+
+
+def _damaged(folder: Path) -> DataError:
+    return DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
+
+
+def _number_labels(labels: list[Label], origin: Origin) -> tuple[Column | None, tuple[str, ...]]:
+    """Labels as int64, or None when any image lacks one; named ones are numbered as the class names are, or sorted."""
     if any(label is None or label == -1 for label in labels):
         return None, ()
+    classes = origin.class_names()
     if any(isinstance(label, str) for label in labels):
         names = [str(label) for label in labels]
-        classes = classes or tuple(sorted(set(names)))
+        if not classes:
+            others = [str(label) for label in origin.other_labels() if label is not None]
+            classes = tuple(sorted({*names, *others}))
         number = {name: position for position, name in enumerate(classes)}
         return np.array([number[name] for name in names], dtype=np.int64), classes
     return np.array(labels, dtype=np.int64), classes

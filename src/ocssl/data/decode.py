@@ -38,7 +38,7 @@ def decode(picture: Picture, size: int | None = None) -> Pixels:
     """
     if isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3:
         height, width = picture.shape[:2]
-        if height == width == (size or width) and picture.dtype == np.uint8:
+        if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
         image = _open(picture)

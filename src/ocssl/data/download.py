@@ -102,11 +102,18 @@ def _append_rest(url: str, part: Path, show: bool | None) -> None:
             open(part, "ab" if resumed else "wb") as file,
             progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
         ):
-            while block := response.read(BLOCK):
+            while block := _read(response):
                 file.write(block)
                 advance(len(block))
     if total is not None and part.stat().st_size < total:
         raise ConnectionError("the connection broke")
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read(BLOCK)
+    except OSError as error:  # of the network: TLS, a route that is gone; not one of writing the file
+        raise ConnectionError(str(error) or type(error).__name__) from error
 
 
 def _md5(file: Path) -> str:

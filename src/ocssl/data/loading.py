@@ -9,7 +9,7 @@ from typing import NoReturn, get_args
 
 import numpy as np
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, uint8
 
 from ocssl.data.build import OnBadImage, writing_to
 from ocssl.data.cache import cache_root, cached, open_cache, write_cache
@@ -19,7 +19,7 @@ from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarOrigin
 from ocssl.data.origin import Item, Origin
-from ocssl.data.places import SPLIT_NAMES, data_root, split_of
+from ocssl.data.places import SPLIT_NAMES, data_root, of_split, split_folder
 from ocssl.data.source import About, Source
 from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
@@ -57,10 +57,7 @@ def load(
     """
     if split not in SPLIT_NAMES:
         raise unknown("split", split, SPLIT_NAMES)
-    if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
-    if on_bad_image not in get_args(OnBadImage):
-        raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
+    _check_options(image_size, on_bad_image)
     if is_address(address):
         origin, about = open_address(address, split), About(address)
     else:
@@ -91,6 +88,7 @@ def from_iterable(
     >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
     <iterable: 5 images of 8×8>
     """
+    _check_options(image_size, on_bad_image)
     root = cache_root()
     with writing_to(root):
         root.mkdir(parents=True, exist_ok=True)
@@ -113,13 +111,36 @@ def open_address(address: str, split: str) -> Origin:
         raise DataError(f"'{scheme}:' needs a path after the colon")
     path = Path(place).expanduser()
     if scheme == "folder":
-        return one_split(path, split) or (any_folder(path) if split == "train" else _no_split(place, split))
+        origin = one_split(path, split)
+        if origin is None and (split == "test" or split_folder(path, "test")):
+            _no_split(place, split)
+        return origin or any_folder(path)
+
+    def files(wanted: str) -> list[Path]:
+        if scheme == "hf":
+            from ocssl.data.formats.hub import hub_parquet_files
+
+            return hub_parquet_files(place, wanted)
+        return _shards(path, wanted, (".parquet",) if scheme == "parquet" else (".tar", ".tar.gz", ".tgz"))
+
+    def other_files() -> list[Path]:
+        try:
+            return files("test" if split == "train" else "train")
+        except DataError:
+            return []
+
     if scheme == "tar":
-        return TarOrigin(_shards(path, split, (".tar", ".tar.gz", ".tgz")))
-    from ocssl.data.formats.hub import hub_parquet_files
+        return TarOrigin(files(split), other_files)
     from ocssl.data.formats.parquet import ParquetOrigin
 
-    return ParquetOrigin(hub_parquet_files(place, split) if scheme == "hf" else _shards(path, split, (".parquet",)))
+    return ParquetOrigin(files(split), other_files)
+
+
+def _check_options(image_size: int | None, on_bad_image: str) -> None:
+    if image_size is not None and image_size < 1:
+        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
+    if on_bad_image not in get_args(OnBadImage):
+        raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
 
 def _find_or_fetch(known: KnownSet, root: Path, split: str, download: bool, progress: bool | None) -> Origin:
@@ -133,20 +154,18 @@ def _find_or_fetch(known: KnownSet, root: Path, split: str, download: bool, prog
 
 
 def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
-    """A file, the files that match a pattern, or those in a folder; of a folder with splits, those of the split."""
+    """Those of a split among the shards in a folder, the files that match a pattern, or a single file."""
     if path.is_dir():
-        found = [file for file in sorted(path.rglob("*")) if file.name.endswith(suffixes)]
-        split_by_file = {file: split_of(file.relative_to(path)) for file in found}
-        if not any(split_by_file.values()):  # one pile of shards: all of it is for training
-            split_by_file = dict.fromkeys(found, "train")
-        if found and split not in split_by_file.values():
-            _no_split(str(path), split)
-        found = [file for file in found if split_by_file[file] == split]
+        base, below = path, sorted(path.rglob("*"))
+        found = [file.relative_to(path) for file in below if file.name.endswith(suffixes) and file.is_file()]
     else:
-        found = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        base, found = Path(), [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not found:
         raise DataError(f"there is no {suffixes[0]} file at {path}")
-    return found
+    chosen = of_split(found, split)
+    if not chosen and split == "train" and not (path.is_dir() and of_split(found, "test")):
+        chosen = found  # one pile of shards, or some that were asked for by name: all of it is for training
+    return [base / file for file in chosen] or _no_split(str(path), split)
 
 
 def _no_split(place: str, split: str) -> NoReturn:
@@ -171,6 +190,8 @@ class _IterableOrigin(Origin):
 
 def _as_picture(image: object) -> Picture | BadImage:
     if isinstance(image, Tensor):
+        if image.dtype != uint8:
+            return BadImage(f"its pixels are {image.dtype}, not uint8")
         pixels = image.detach().cpu().numpy()
         return pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
     if isinstance(image, (np.ndarray, Image.Image, bytes, Path)):

@@ -41,6 +41,10 @@ class Origin(ABC):
         """Class names by label, where the format tells them; asked once, when the pictures are decoded."""
         return ()
 
+    def other_labels(self) -> Iterable[int | str | None]:
+        """Labels of the other split, where there is one: labels without given class names are numbered over both."""
+        return ()
+
     def count(self) -> int | None:
         """Number of pictures, None where only reading them all would tell."""
         return None

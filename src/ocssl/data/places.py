@@ -37,7 +37,7 @@ def split_folder(folder: Path, split: str) -> Path | None:
 def parquet_files(folder: Path, split: str) -> list[Path]:
     """The parquet shards of a split in a folder, or in one folder below it as the Hub's repositories have it."""
     for pattern in ("*.parquet", "*/*.parquet"):
-        files = [file for file in sorted(folder.glob(pattern)) if split_of(file) == split]
+        files = of_split(sorted(folder.glob(pattern)), split)
         places = sorted({file.parent.name for file in files})
         if len(places) > 1:
             raise DataError(f"{folder} has parquet files of more than one set: {', '.join(places)}; keep one of them")
@@ -46,13 +46,23 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
     return []
 
 
-def split_of(file: Path) -> str | None:
-    """The split that a shard's name tells: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``."""
-    for word in (re.split(r"[-_.]", file.name.lower())[0], file.parent.name.lower()):
-        for split, known in SPLIT_NAMES.items():
-            if word in known:
-                return split
-    return None
+def of_split(files: Iterable[Path], split: str) -> list[Path]:
+    """The files whose names tell a split: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``.
+
+    Where both test and validation files are there, the test files alone.
+
+    >>> [file.name for file in of_split([Path("train-0.tar"), Path("test-0.tar"), Path("val-0.tar")], "test")]
+    ['test-0.tar']
+    """
+    by_name: dict[str | None, list[Path]] = {}
+    for file in files:
+        by_name.setdefault(_split_name(file), []).append(file)
+    return next((by_name[name] for name in SPLIT_NAMES[split] if name in by_name), [])
+
+
+def _split_name(file: Path) -> str | None:
+    words = (re.split(r"[-_.]", file.name.lower())[0], file.parent.name.lower())
+    return next((word for word in words for known in SPLIT_NAMES.values() if word in known), None)
 
 
 def _plain(name: str) -> str:

@@ -178,7 +178,7 @@ def iid(
         raise ConfigError("an i.i.d. stream takes either a count or indices")
     if epochs < 1:
         raise ConfigError(f"an i.i.d. stream needs at least one epoch, not {epochs}")
-    samples = np.arange(count or 0, dtype=np.int64) if indices is None else np.sort(indices.cpu().numpy())
+    samples = np.arange(count or 0, dtype=np.int64) if indices is None else _index_array(indices)
 
     def epoch(number: int) -> Indices:
         drawn: Indices = samples[permutation(len(samples), "iid", data_seed, order_seed, number)]
@@ -197,7 +197,7 @@ def _experience_groups(
 ) -> list[Indices]:
     """Sample indices per experience, shuffled inside."""
     values = _label_array(labels)
-    samples = np.arange(len(values), dtype=np.int64) if indices is None else np.sort(indices.cpu().numpy())
+    samples = np.arange(len(values), dtype=np.int64) if indices is None else _index_array(indices, len(values))
     classes = np.unique(values[samples])
     if class_order is None:
         classes = classes[permutation(len(classes), "classes", data_seed)]
@@ -224,10 +224,25 @@ def _label_array(labels: Tensor | None) -> Indices:
     return labels.cpu().numpy().astype(np.int64)
 
 
+def _index_array(indices: Tensor, count: int | None = None) -> Indices:
+    """Indices in ascending order; those of ``count`` samples, where that is known."""
+    if indices.ndim != 1 or indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+        raise InputError(
+            f"indices must be a one-dimensional integer tensor, not {indices.dtype} of shape {tuple(indices.shape)}"
+        )
+    values = np.sort(indices.cpu().numpy().astype(np.int64))
+    if len(values) and (values[0] < 0 or (count is not None and values[-1] >= count)):
+        raise InputError(f"indices must lie between 0 and the last sample, but reach from {values[0]} to {values[-1]}")
+    return values
+
+
 def _sorted_by(keys: npt.NDArray[np.generic]) -> Indices:
     if keys.ndim != 1:
         raise InputError(f"keys must be one value per sample, not an array of shape {keys.shape}")
-    missing = [position for position, key in enumerate(keys.tolist()) if key is None or key != key]
-    if missing:
-        raise InputError(f"sample {missing[0]} has no key to be ordered by ({len(missing)} samples lack one)")
-    return np.argsort(keys, kind="stable").astype(np.int64)
+    try:
+        missing = [position for position, key in enumerate(keys.tolist()) if key is None or key != key]
+        if not missing:
+            return np.argsort(keys, kind="stable").astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"keys must be numbers, texts or times that can be put in order: {error}") from error
+    raise InputError(f"sample {missing[0]} has no key to be ordered by ({len(missing)} samples lack one)")

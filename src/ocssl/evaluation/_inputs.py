@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from ocssl.errors import InputError
+from ocssl.errors import ConfigError, InputError
 
 Features = Tensor | NDArray[np.floating]
 Labels = Tensor | NDArray[np.integer]
@@ -24,7 +24,7 @@ def as_features(values: Features, name: str) -> Tensor:
     ...
     ocssl.errors.InputError: features must be a matrix of one feature vector per row, not of shape (3,)
     """
-    features = torch.as_tensor(values).detach()
+    features = _as_tensor(values).detach()
     if features.ndim != 2 or 0 in features.shape:
         raise InputError(f"{name} must be a matrix of one feature vector per row, not of shape {tuple(features.shape)}")
     if not features.is_floating_point():
@@ -41,14 +41,15 @@ def as_labels(values: Labels, count: int, name: str) -> Tensor:
     >>> as_labels(np.array([0, 2], dtype=np.int32), 2, "labels")
     tensor([0, 2])
     """
-    labels = torch.as_tensor(values)
+    labels = _as_tensor(values)
     if labels.is_floating_point() or labels.dtype == torch.bool:
         raise InputError(f"{name} must be integer class indices, not {labels.dtype}")
     if labels.shape != (count,):
         raise InputError(f"{name} must be {count} indices, one per feature row, not of shape {tuple(labels.shape)}")
+    labels = labels.long()
     if count and int(labels.min()) < 0:
         raise InputError(f"{name} must not be negative; the smallest is {int(labels.min())}")
-    return labels.long()
+    return labels
 
 
 def normalised(features: Tensor) -> Tensor:
@@ -56,6 +57,20 @@ def normalised(features: Tensor) -> Tensor:
     return functional.normalize(features.float(), dim=-1).to(features.dtype)
 
 
-def count_classes(*labels: Tensor) -> int:
-    """One more than the largest label."""
-    return max(int(group.max()) for group in labels) + 1
+def count_classes(given: int | None, *labels: Tensor) -> int:
+    """How many classes there are: as many as given, or one more than the largest label.
+
+    >>> count_classes(None, torch.tensor([0, 2]), torch.tensor([1])), count_classes(5, torch.tensor([0, 2]))
+    (3, 5)
+    """
+    needed = max(int(group.max()) for group in labels) + 1
+    if given is not None and given < needed:
+        raise ConfigError(f"classes must be at least {needed}, one more than the largest label, not {given}")
+    return given or needed
+
+
+def _as_tensor(values: Features | Labels) -> Tensor:
+    if isinstance(values, np.ndarray):
+        # torch takes neither reversed nor read-only memory as it is: copy that.
+        values = np.require(values, requirements=["C", "W"])
+    return torch.as_tensor(values)

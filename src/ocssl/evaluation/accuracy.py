@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ocssl.errors import InputError
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -46,7 +48,10 @@ class Accuracy:
     def over(self, classes: Iterable[int]) -> float:
         """Over the samples of some classes, each sample counting once."""
         chosen = list(classes)
-        return 100 * sum(self.correct[c] for c in chosen) / sum(self.total[c] for c in chosen)
+        count = sum(self.total[c] for c in chosen)
+        if count == 0:
+            raise InputError(f"there is no sample of the classes {chosen} to measure accuracy on")
+        return 100 * sum(self.correct[c] for c in chosen) / count
 
 
 def predict(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

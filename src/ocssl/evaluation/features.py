@@ -12,7 +12,7 @@ from ocssl.errors import ConfigError, InputError
 
 
 class Images(Protocol):
-    """Anything that knows its length and gives a run of images for a slice: a tensor, an array, a data source."""
+    """Anything that knows its length and gives a run of images for a slice: a tensor, an array."""
 
     def __len__(self) -> int: ...
 
@@ -47,10 +47,13 @@ def extract(
         stop = min(start + batch, count)
         with torch.no_grad():
             part = torch.as_tensor(encode(images[start:stop]))
-        if part.ndim != 2 or len(part) != stop - start:
-            raise InputError(f"the encoder gave features of shape {tuple(part.shape)} for {stop - start} images")
-        if features is None:
+        if features is None and part.ndim == 2:
             features = torch.empty(count, part.shape[1])
+        if features is None or part.shape != features[start:stop].shape:
+            wanted = "" if features is None else f", not ({stop - start}, {features.shape[1]})"
+            raise InputError(
+                f"the encoder gave features of shape {tuple(part.shape)} for {stop - start} images{wanted}"
+            )
         features[start:stop] = part
         if progress is not None:
             progress(stop, count)

@@ -45,7 +45,7 @@ def knn_probe(
         raise InputError(f"test features must have the train features' dimension {train.shape[1]}, not {test.shape[1]}")
     neighbours = as_labels(train_labels, len(train), "train labels").to(train.device)
     truth = as_labels(test_labels, len(test), "test labels").to(train.device)
-    classes = classes or count_classes(neighbours, truth)
+    classes = count_classes(classes, neighbours, truth)
     k = min(k, len(train))
     runs = test.split(max(1, _SIMILARITIES_AT_ONCE // len(train)))
     predictions = [_vote(run, train, neighbours, k, temperature, classes) for run in runs]

@@ -243,7 +243,7 @@ def linear_probes(
     val = _Split.of(val_features, val_labels, "validation", target)
     test = _Split.of(test_features, test_labels, "test", target)
     _check_alike(train, val, test)
-    classes = classes or count_classes(train.labels, val.labels, test.labels)
+    classes = count_classes(classes, train.labels, val.labels, test.labels)
 
     probes, samples, dim = train.rows.shape
     steps = schedule.max_epochs * math.ceil(samples / schedule.batch)

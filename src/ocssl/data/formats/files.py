@@ -66,7 +66,7 @@ class FilesOrigin(Origin):
         if name == "name":
             return np.array(self.files)
         if name == "mtime":
-            return np.array([(self.folder / file).stat().st_mtime_ns for file in self.files])
+            return np.array([_changed_ns(self.folder / file) for file in self.files])
         raise ConfigError(f"image files can be ordered by 'name' or 'mtime', not by '{name}'")
 
 
@@ -168,6 +168,14 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 def _warn_once(folder: str, reason: str) -> None:
     """A followed folder is looked into again and again, and its trouble is told once."""
     log.warning("left out the folder %s, which cannot be read: %s", folder, reason)
+
+
+def _changed_ns(file: Path) -> int:
+    """When a file was last changed; 0 for a link that leads nowhere, which is a bad image and left out."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _top(file: str) -> str:

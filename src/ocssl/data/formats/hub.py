@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ocssl.data.places import split_of
+from ocssl.data.places import of_split
 from ocssl.errors import DataError, missing_extra
 
 CONVERTED = "refs/convert/parquet"
@@ -27,6 +27,8 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
         if not names:
             revision = CONVERTED
             names = _shards(HfApi().list_repo_files(repository, repo_type="dataset", revision=revision), split)
+        if not names:
+            raise DataError(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
         chosen = _of_config(repository, names, config)
         return [Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision)) for name in chosen]
     except DataError:
@@ -45,18 +47,24 @@ def _parts(address: str) -> tuple[str, str | None]:
 
 
 def _shards(names: list[str], split: str) -> list[str]:
-    return sorted(name for name in names if name.endswith(".parquet") and split_of(Path(name)) == split)
+    """The split's shards in every configuration, which may call their splits by other names."""
+    by_config = _by_config(sorted(name for name in names if name.endswith(".parquet")))
+    return [file.as_posix() for shards in by_config.values() for file in of_split(map(Path, shards), split)]
 
 
-def _of_config(repository: str, names: list[str], config: str | None) -> list[str]:
-    """The shards of one configuration, which is the first folder of their paths."""
+def _by_config(names: list[str]) -> dict[str, list[str]]:
+    """Names by their configuration, which is the first folder of their paths."""
     by_config: dict[str, list[str]] = {}
     for name in names:
         by_config.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
+    return by_config
+
+
+def _of_config(repository: str, names: list[str], config: str | None) -> list[str]:
+    """The shards of one configuration."""
+    by_config = _by_config(names)
     if config is None and len(by_config) == 1:
         return names
     if config in by_config:
         return by_config[config]
-    raise DataError(
-        f"choose a configuration of '{repository}': hf:{repository}/NAME with {', '.join(by_config) or 'none'}"
-    )
+    raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {', '.join(by_config)}")

@@ -53,7 +53,8 @@ def find_tiny_imagenet(folder: Path, split: str) -> FilesOrigin | None:
     notes = folder / "val" / "val_annotations.txt"
     if not notes.is_file():  # a validation folder that somebody sorted into class folders
         return one_split(folder, split)
-    label_of = dict(line.split("\t")[:2] for line in notes.read_text(encoding="utf-8").splitlines())
+    rows = (line.split("\t") for line in notes.read_text(encoding="utf-8").splitlines())
+    label_of = {row[0]: row[1] for row in rows if len(row) > 1}
     listed = folder / "wnids.txt"
     classes = sorted({*label_of.values(), *(listed.read_text(encoding="ascii").split() if listed.is_file() else ())})
     if split == "train":

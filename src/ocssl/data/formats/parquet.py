@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,35 +18,50 @@ from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
-ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 32
 
 
 class ParquetOrigin(Origin):
     """Parquet files of one split, read in order of their names.
 
     The image column is the first whose type is binary or Hugging Face's ``{bytes, path}``; the label column the first
-    of ``fine_label``, ``label``, ``labels``, ``cls``, ``class`` that is there. Class names come from the Hub's
-    metadata.
+    of ``fine_label``, ``label``, ``labels``, ``cls``, ``class`` that holds whole numbers or texts. Class names come
+    from the Hub's metadata.
+
+    Args:
+        other_split: the files of the other split, asked for when the labels are texts that must be numbered.
     """
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
         self.files = sorted(file.resolve() for file in files)
         schema = _open(self.files[0]).schema_arrow
         image_column = next((field.name for field in schema if _holds_images(field.type)), None)
         if image_column is None:
             raise DataError(f"{self.files[0]} has no column of encoded images; it has {', '.join(schema.names)}")
         self.image_column: str = image_column
-        self.label_column = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+        self.label_column = next((name for name in LABEL_COLUMNS if _holds_labels(schema, name)), None)
         self._class_names = _class_names(schema, self.label_column)
+        self._has_named_labels = self.label_column is not None and _is_text(schema.field(self.label_column).type)
+        self._other_split = other_split
+
+    @cached_property
+    def _other(self) -> ParquetOrigin | None:
+        files = self._other_split() if self._has_named_labels else ()
+        return ParquetOrigin(files) if files else None
 
     def describe(self) -> str:
         return f"{number_of(len(self.files), 'parquet file')} in {self.files[0].parent}"
 
     def identity(self) -> str:
-        return f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"
+        own = f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"
+        return own + (f"\nother {self._other.identity()}" if self._other else "")
 
     def class_names(self) -> tuple[str, ...]:
         return self._class_names
+
+    def other_labels(self) -> Iterable[int | str | None]:
+        other = self._other
+        return other.column(other.label_column).tolist() if other and other.label_column else ()
 
     def count(self) -> int:
         return sum(_open(file).metadata.num_rows for file in self.files)
@@ -58,15 +74,18 @@ class ParquetOrigin(Origin):
             start = max(start - rows, 0)
 
     def column(self, name: str) -> Column:
-        if name not in _open(self.files[0]).schema_arrow.names:
-            raise ConfigError(f"{self.files[0].name} has no column '{name}' to order by")
+        for file in self.files:
+            if name not in _open(file).schema_arrow.names:
+                raise ConfigError(f"{file.name} has no column '{name}' to order by")
         return np.concatenate([pq.read_table(file, columns=[name])[name].to_numpy() for file in self.files])
 
     def _rows(self, file: Path, start: int) -> Iterator[Item]:
         columns = [self.image_column, *([self.label_column] if self.label_column else [])]
-        row = 0
+        row, content = 0, _open(file)
+        if missing := [name for name in columns if name not in content.schema_arrow.names]:
+            raise DataError(f"{file} has no column '{missing[0]}', which {self.files[0].name} has; keep the sets apart")
         try:
-            for batch in _open(file).iter_batches(ROWS_AT_ONCE, columns=columns):
+            for batch in content.iter_batches(ROWS_AT_ONCE, columns=columns):
                 skipped = min(max(start - row, 0), len(batch))
                 for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
                     yield self._item(values, f"{file}:{position}")
@@ -83,7 +102,7 @@ class ParquetOrigin(Origin):
 
 def _open(file: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file)
+        return pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file} is not a readable parquet file: {error}") from error
 
@@ -92,6 +111,18 @@ def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return bool(kind.get_field_index("bytes") >= 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _holds_labels(schema: pa.Schema, name: str) -> bool:
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _class_names(schema: pa.Schema, label_column: str | None) -> tuple[str, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import posixpath
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from ocssl.data.decode import BadImage
 from ocssl.data.formats.files import SUFFIXES
@@ -23,16 +25,28 @@ class TarOrigin(Origin):
 
     ``000042.jpg`` with ``000042.cls`` is one labelled sample. A member that is a link, or whose path leads outside,
     counts as a bad image.
+
+    Args:
+        other_split: the shards of the other split, asked for when labels are numbered.
     """
 
-    def __init__(self, shards: Sequence[Path]) -> None:
+    def __init__(self, shards: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
         self.shards = sorted(shard.resolve() for shard in shards)
+        self._other_split = other_split
+
+    @cached_property
+    def _other(self) -> TarOrigin | None:
+        shards = self._other_split()
+        return TarOrigin(shards) if shards else None
 
     def describe(self) -> str:
         return f"{number_of(len(self.shards), 'tar file')} in {self.shards[0].parent}"
 
     def identity(self) -> str:
-        return f"tar\n{describe_files(self.shards)}"
+        return f"tar\n{describe_files(self.shards)}" + (f"\nother {self._other.identity()}" if self._other else "")
+
+    def other_labels(self) -> Iterable[int | str | None]:
+        return (item.label for item in self._other.items()) if self._other else ()
 
     def items(self, start: int = 0) -> Iterator[Item]:
         return islice(self._all_items(), start, None)
@@ -40,10 +54,23 @@ class TarOrigin(Origin):
     def _all_items(self) -> Iterator[Item]:
         for shard in self.shards:
             try:
-                with tarfile.open(shard, "r|*") as archive:
+                with tarfile.open(shard, "r|*", tarinfo=_Member) as archive:
                     yield from _samples(archive, shard)
             except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
                 raise DataError(f"{shard} is not a readable tar file: {error}") from error
+
+
+class _Member(tarfile.TarInfo):
+    """A header that is neither whole nor the end's zeros is an error; Python would take it for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if any(buf):
+                raise tarfile.ReadError(str(error)) from error
+            raise
 
 
 def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
@@ -91,4 +118,4 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _label(content: bytes) -> int | str:
     text = content.decode("utf-8", errors="replace").strip()
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if text.removeprefix("-").isdecimal() else text
