@@ -21,6 +21,8 @@ from ocssl.strategies import Setup, Strategy
 if TYPE_CHECKING:
     from ocssl.learner import Learner
 
+LARGEST_SEED = 2**63 - 1  # that every generator takes
+
 
 def check(asked: Learner) -> None:
     """Refuse settings that no learner can have; numbers of other libraries become Python's own."""
@@ -33,7 +35,7 @@ def check(asked: Learner) -> None:
     for name in ("options", "method_options", "memory_options"):
         setattr(asked, name, settings.named(name, getattr(asked, name)))
     asked.tau = settings.require("tau", asked.tau, low=0, high=1)
-    asked.seed = settings.require("seed", asked.seed, low=0, whole=True)
+    asked.seed = settings.require("seed", asked.seed, low=0, high=LARGEST_SEED, whole=True)
     asked.sync_norm = settings.yes_or_no("sync_norm", asked.sync_norm)
     if asked.batch is not None:
         asked.batch = settings.require("batch", asked.batch, low=1, whole=True)

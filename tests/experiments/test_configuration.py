@@ -95,14 +95,16 @@ def test_numbers_in_scientific_notation_are_numbers() -> None:
         ("- lr", "must hold settings"),
         ("lr: [", "is not valid YAML"),
         ("laerning_rate: 3", "unknown setting"),
+        ("lr: 0.1\nlr: 0.2", "'lr' is there twice"),
         (b"\xff", "text"),
     ],
 )
 def test_a_file_that_holds_no_settings_is_refused(tmp_path: Path, text: str | bytes, words: str) -> None:
     file = tmp_path / "settings.yaml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as refusal:
         from_file(file)
+    assert str(file) in str(refusal.value)
 
 
 def test_every_setting_of_the_experiment_is_described() -> None:

@@ -144,6 +144,12 @@ def test_the_command_prints_a_table_and_leaves_a_plot_and_the_numbers(tmp_path):
     assert (tmp_path / "new" / "demo.png").stat().st_size > 10_000
 
 
+def test_a_seed_that_cannot_be_is_refused(tmp_path):
+    outcome = CliRunner().invoke(app, ["demo", "--quick", "--seed", "-1", "--output", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "'--seed'" in outcome.output
+
+
 def test_a_folder_that_cannot_be_is_refused_before_anything_is_trained(tmp_path):
     (tmp_path / "file").write_text("")
     answer = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "file" / "below")])

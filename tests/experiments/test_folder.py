@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
 from ocssl.checks import small_learner
+from ocssl.errors import ConfigError
 from ocssl.experiments.folder import RunFolder
+from ocssl.experiments.presets import complete
 
 
 def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
@@ -19,6 +22,15 @@ def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "encoder.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "my run")
+    assert shlex.split(folder.go_on) == ["ocssl", "run", "--resume", str(folder.path)]
+    folder.create(complete({"dataset": "shapes"}))
+    with pytest.raises(ConfigError) as refusal:
+        folder.check_free()
+    assert folder.go_on in str(refusal.value)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

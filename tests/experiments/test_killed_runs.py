@@ -115,6 +115,18 @@ def test_a_disk_that_fills_up_stops_the_run_and_spares_what_was_saved(
     assert contents(run) == undisturbed
 
 
+def test_a_run_that_cannot_be_saved_when_asked_to_stop_says_so_and_how_to_go_on(ocssl: Command, tmp_path: Path) -> None:
+    run = tmp_path / "full"
+    once = ("--samples-per-class", "900", "--set", "checkpoint_samples=1000000", "--set", "log_every=1")
+    process = ocssl.start("run", "--quiet", "-o", run, *OPTIONS, *once, largest_file=20_000)
+    wait_for(lambda: (run / "metrics.jsonl").exists())
+    process.kill(signal.SIGINT)
+    assert process.wait() == 2
+    assert "could not save" in process.err
+    assert f"there was no checkpoint yet; free some space, then: ocssl run --resume {run}" in process.err
+    assert "could not save" in (run / "log.txt").read_text()
+
+
 def test_a_finished_run_is_not_run_again(ocssl: Command, finished: Path, undisturbed: dict[str, object]) -> None:
     code, out, err = ocssl("run", "--resume", finished)
     assert (code, "finished already" in err) == (0, True)

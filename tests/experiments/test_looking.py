@@ -124,6 +124,24 @@ def test_probe_repeats_a_runs_final_number_and_keeps_the_features(ocssl: Command
         assert json.loads((runs[0] / "probes" / "shapes.json").read_text())["features_cached"] == cached
 
 
+def test_probe_tells_its_numbers_where_it_cannot_keep_them(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))
+    for folder in ("features", "probes"):
+        (run / folder).touch()  # nothing can be written below a file, whoever tries
+    code, out, err = ocssl("probe", run, "-q")
+    assert (code, f"linear {read_result(run).final:.2f} %" in out) == (0, True), err
+    features, record = err.splitlines()
+    assert "warning: could not keep the features" in features
+    assert f"warning: could not write '{run / 'probes' / 'shapes.json'}'" in record
+
+
+def test_probe_keeps_features_for_everybody_who_may_read_the_run(ocssl: Command, runs: list[Path]) -> None:
+    assert ocssl("probe", runs[0], "-q")[0] == 0
+    (kept,) = (runs[0] / "features").glob("shapes-*")
+    assert kept.stat().st_mode == (runs[0] / "result.json").stat().st_mode
+
+
 def test_probe_measures_on_another_data_set(ocssl: Command, runs: list[Path], cifar100: Path) -> None:
     code, out, err = ocssl("probe", runs[1], "--dataset", f"parquet:{cifar100 / 'cifar100'}", "--no-cache", "-q")
     assert code == 0, err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,29 @@ def test_an_unreadable_checkpoint_is_named(ocssl: Command, stopped: Path, file: 
     victim = next(latest.glob(file))
     victim.write_bytes(spoil(victim.read_bytes()))  # type: ignore[operator]
     before = fingerprint(stopped)
-    assert str(latest) in refused(ocssl, "run", "--resume", stopped)
+    assert f"; remove '{latest}' to " in refused(ocssl, "run", "--resume", stopped)
     assert fingerprint(stopped) == before
+
+
+@pytest.mark.parametrize("lost", ["metrics_bytes", "finished"])
+def test_a_checkpoint_of_another_version_is_named(ocssl: Command, stopped: Path, lost: str) -> None:
+    latest = max((stopped / "checkpoints").glob("[0-9]*"))
+    saved = json.loads((latest / "state.json").read_text())
+    del saved[lost]
+    (latest / "state.json").write_text(json.dumps(saved))
+    before = fingerprint(stopped)
+    assert f"; remove '{latest}' to begin again" in refused(ocssl, "run", "--resume", stopped)
+    assert fingerprint(stopped) == before
+    shutil.rmtree(latest)
+    assert ocssl("run", "-q", "--resume", stopped)[0] == 0
+
+
+def test_a_learner_of_another_run_is_noticed(ocssl: Command, stopped: Path) -> None:
+    ocssl("run", "-q", "-o", "other", *as_options(SHORT | {"lr": 0.3}))
+    latest, other = (max((run / "checkpoints").glob("[0-9]*")) for run in (stopped, stopped.with_name("other")))
+    shutil.rmtree(latest / "learner")
+    shutil.copytree(other / "learner", latest / "learner")
+    assert f"'{latest / 'learner'}' is the learner of another run" in refused(ocssl, "run", "--resume", stopped)
 
 
 def test_a_place_that_is_no_run_cannot_be_resumed_or_shown(ocssl: Command, tmp_path: Path) -> None:
@@ -168,6 +190,9 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module:
         (["--set", "learning_rate=0.1"], "unknown setting 'learning_rate'"),
         (["--set", "bacth=8"], "did you mean 'batch'?"),
         (["--set", "probe.max_epoch=8"], "did you mean 'probe.max_epochs'?"),
+        (["--set", "probe.max_epochs=2.5"], "probe.max_epochs must be a whole number, not 2.5"),
+        (["--set", "probe.batch=true"], "probe.batch must be a whole number, not True"),
+        (["--set", "probe=3"], "probe is a group of settings, such as probe.lr, and cannot be 3"),
         (["--set", "lr"], "'lr' must have the form key=value"),
         (["--set", "lr=fast"], "lr: input should be a valid number, not 'fast'"),
         (["--set", "passes=2.5"], "passes: input should be a valid integer"),

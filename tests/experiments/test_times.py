@@ -11,6 +11,7 @@ from ocssl.execution import Eager
 from ocssl.experiments import runner
 from ocssl.experiments.launch import start
 from ocssl.experiments.presets import complete
+from ocssl.experiments.progress import Reporter, Status
 
 
 def test_preparing_is_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +39,25 @@ def test_preparing_is_no_training_time(tmp_path: Path, monkeypatch: pytest.Monke
     assert result.eval_seconds % 60 == 0
     assert len(result.seconds_at) == 2
     assert result.seconds_at[-1] == result.train_seconds
+
+
+def test_preparing_does_not_slow_the_rate_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Listening(Reporter):
+        def update(self, status: Status, *, important: bool = False) -> None:
+            rates.append(status.rate)
+
+    def step_after_preparing(self: Eager, stream: object) -> object:
+        self.preparing = 58.0
+        return step(self, stream)  # type: ignore[arg-type]
+
+    def a_minute(self: runner._Watch) -> float:
+        self.seconds = 60.0
+        return 60.0
+
+    rates: list[float] = []
+    step = Eager.step
+    monkeypatch.setattr(Eager, "step", step_after_preparing)
+    monkeypatch.setattr(runner._Watch, "stop", a_minute)
+    settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
+    start(complete(settings), tmp_path / "run", Listening())
+    assert rates[0] == TINY["stream_batch"] / 2  # images in the two seconds that were training

@@ -117,3 +117,16 @@ def test_a_sweep_asked_to_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> No
     assert finished(folder) == 0
     for run in begun:
         assert "stopped by signal" in (run / "log.txt").read_text().splitlines()[-1]
+
+
+def test_a_sweep_interrupted_between_two_runs_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "interrupted"
+    monkeypatch.setattr("ocssl.engines.attempt.start", interrupted)  # Ctrl-C while a run's images are read
+    outcome = CliRunner().invoke(app, ["sweep", "shapes-tuning", "-o", str(folder), "-q", *OPTIONS])
+    assert outcome.exit_code == 128 + signal.SIGINT
+    assert f"go on with: ocssl sweep --resume {folder}" in outcome.output

@@ -14,6 +14,7 @@ from ocssl.errors import ConfigError
 from ocssl.experiments.config import assignments
 from ocssl.experiments.paper import table
 from ocssl.experiments.presets import complete, row_name
+from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.plan import parse_sweep, read_sweep, shipped
 from ocssl.sweeps.space import Range, draws, parse_space
 
@@ -113,6 +114,13 @@ def test_a_missing_file_is_refused_with_the_names_of_those_that_are_shipped(tmp_
         read_sweep(tmp_path / "nothing.yaml")
     with pytest.raises(ConfigError, match="paper-tuning"):
         read_sweep("paper-tunning")
+
+
+@pytest.mark.parametrize("contents", [b"", b"- grid\n", b"\xff\xfe"])
+def test_a_started_sweep_whose_file_was_spoilt_is_named(tmp_path: Path, contents: bytes) -> None:
+    (tmp_path / "sweep.yaml").write_bytes(contents)
+    with pytest.raises(ConfigError, match=f"'{tmp_path / 'sweep.yaml'}'"):
+        read_started(tmp_path)
 
 
 def test_random_draws_are_different_from_each_other_and_the_same_for_a_seed() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    seed: Annotated[list[int] | None, typer.Option(help="Seed of a race; repeat for several [default: 0].")] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed of a race; repeatable [default: 0].")] = None,
     output: Annotated[Path, typer.Option(help="Folder for the plot and the numbers.")] = Path("demo"),
     quick: Annotated[bool, typer.Option("--quick", help="A rehearsal of seconds that learns nothing.")] = False,
 ) -> None:

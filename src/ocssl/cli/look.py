@@ -135,7 +135,7 @@ def _unfinished(folder: RunFolder) -> Table:
     if probes:
         table.add_row("along", sparkline(probes) + "  " + " ".join(f"{value:.1f}" for value in probes))
     table.add_row("checkpoint", str(checkpoints[-1]) if checkpoints else "none yet")
-    table.add_row("go on with", f"ocssl run --resume {folder.path}")
+    table.add_row("go on with", folder.go_on)
     return table
 
 

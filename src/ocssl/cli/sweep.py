@@ -38,6 +38,8 @@ def sweep(
 
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
+    import shlex
+
     from rich.console import Console
 
     from ocssl.errors import ConfigError, MissingExtraError
@@ -74,4 +76,4 @@ def sweep(
         plot_scores(plan, book, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
-    typer.echo(f"best: ocssl run --config {place / 'best.yaml'}")
+    typer.echo(f"best: ocssl run --config {shlex.quote(str(place / 'best.yaml'))}")

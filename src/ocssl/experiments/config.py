@@ -36,15 +36,17 @@ Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 def _schedule(value: object) -> object:
     """A probe's schedule from the numbers in a file."""
-    if not isinstance(value, Mapping):
+    if isinstance(value, ProbeSchedule):
         return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {value!r}")
+    fields = ProbeSchedule.__dataclass_fields__
     for name, number in value.items():
-        if name not in ProbeSchedule.__dataclass_fields__:
-            raise unknown(
-                "setting", f"probe.{name}", [f"probe.{known}" for known in ProbeSchedule.__dataclass_fields__]
-            )
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ConfigError(f"probe.{name} must be a number, not {number!r}")
+        if name not in fields:
+            raise unknown("setting", f"probe.{name}", [f"probe.{known}" for known in fields])
+        whole = isinstance(fields[name].default, int)
+        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
+            raise ConfigError(f"probe.{name} must be a {'whole ' * whole}number, not {number!r}")
     return ProbeSchedule(**value)
 
 
@@ -209,12 +211,22 @@ def from_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must hold settings as 'name: value' lines, not {type(given).__name__}")
-    check_names(map(str, given))
+    try:
+        check_names(map(str, given))
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}") from error
     return given
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-3 is a number, as YAML 1.2 and everybody's intuition have it."""
+    """Safe YAML in which 1e-3 is a number and a name stands once, as YAML 1.2 and everybody's intuition have it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [name.value for name, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"'{name}' is there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

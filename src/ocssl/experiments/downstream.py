@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import BaseModel
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
+from ocssl.checkpoint import save_tensors
 from ocssl.errors import CheckpointError, DataError
 from ocssl.experiments.config import RunConfig, merged, parse
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
@@ -65,6 +67,7 @@ def probe_run(
         changes: settings to measure with, e.g. ``data_root``, ``device``, ``samples_per_class``. Unless one of them is
             ``measure_on``, test images are measured on, whatever the run's own numbers are of.
         cache: keep the features in the run's folder, and use those kept before.
+        reporter: told, too, what could not be kept: a full disk or a colleague's folder costs no number.
     """
     folder, reporter = RunFolder(run), reporter or Reporter()
     before = folder.read_config()
@@ -83,7 +86,7 @@ def probe_run(
         if features is None:
             features = extract(frozen(learner), material, lambda done, total: reporter.work("features", done, total))
             if cache:
-                _write(place, features)
+                _keep(reporter, lambda: _write(place, features))
         extracted = time.perf_counter()
         bench.add(name, features)
         linear = bench.settle(lambda done, total: reporter.work("probe", done, total))[name]
@@ -102,10 +105,7 @@ def probe_run(
             linear_seconds=probed - extracted,
             knn_seconds=time.perf_counter() - probed,
         )
-    record = folder.path / "probes" / f"{_plain(name)}.json"
-    with writing(record):
-        record.parent.mkdir(exist_ok=True)
-        write_atomically(record, json.dumps(found.model_dump(), indent=1) + "\n")
+    _keep(reporter, lambda: _record(folder.path / "probes" / f"{_plain(name)}.json", found))
     return found
 
 
@@ -139,14 +139,28 @@ def _read(place: Path, device: torch.device) -> Features | None:
         raise CheckpointError(f"the kept features '{place}' cannot be read: {error}; remove them") from error
 
 
+def _keep(reporter: Reporter, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except CheckpointError as error:
+        reporter.warn(str(error))
+
+
+def _record(place: Path, found: Downstream) -> None:
+    with writing(place):
+        place.parent.mkdir(exist_ok=True)
+        write_atomically(place, json.dumps(found.model_dump(), indent=1) + "\n")
+
+
 def _write(place: Path, features: Features) -> None:
     draft = place.with_name(f".{place.name}")
     try:
         place.parent.mkdir(exist_ok=True)
-        save_file({name: tensor.cpu().contiguous() for name, tensor in vars(features).items()}, draft)
+        save_tensors({name: tensor.cpu().contiguous() for name, tensor in vars(features).items()}, draft)
         draft.replace(place)
     except (OSError, SafetensorError) as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
         raise CheckpointError(f"could not keep the features in '{place}': {error}") from error
 
 

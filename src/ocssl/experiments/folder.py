@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -46,14 +47,18 @@ class RunFolder:
         self.encoder = self.path / "encoder.safetensors"
         self.result = self.path / "result.json"
 
+    @property
+    def go_on(self) -> str:
+        """The command that goes on with the run, ready for a shell."""
+        return f"ocssl run --resume {shlex.quote(str(self.path))}"
+
     def check_free(self) -> None:
         """Refuse a folder that holds a run or anything else."""
         if self.config.exists() and self.result.exists():
             raise ConfigError(f"'{self.path}' holds a finished run; choose another --output")
         if self.config.exists():
             raise ConfigError(
-                f"'{self.path}' holds another run; go on with it (ocssl run --resume {self.path}) or choose another "
-                "--output"
+                f"'{self.path}' holds another run; go on with it ({self.go_on}) or choose another --output"
             )
         if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
             raise ConfigError(f"'{self.path}' exists and is not empty; choose another --output")
@@ -168,8 +173,8 @@ class RunFolder:
         """The run's own state in a checkpoint."""
         try:
             state = json.loads((checkpoint / "state.json").read_text())
-            if not isinstance(state, dict):
-                raise ValueError("it is not an object")
+            if not isinstance(state, dict) or not isinstance(state.get("metrics_bytes"), int):
+                raise ValueError("its state.json is not that of a run")
             return state
         except (OSError, ValueError) as error:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error

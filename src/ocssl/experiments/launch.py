@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,8 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, reporter:
 def _threads_of(folder: RunFolder) -> int:
     """How many threads an operation took before the stop, or takes here if the machine has fewer cores."""
     checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
-    before = folder.read_state(checkpoints[-1]).get("threads") if checkpoints else None
+    with _way_out(checkpoints):
+        before = folder.read_state(checkpoints[-1]).get("threads") if checkpoints else None
     return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else here
 
 
@@ -114,13 +117,22 @@ def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, State]:
             state.cbp_before = take_over(learner, config.init_from)
         return learner, state
     latest = checkpoints[-1]
-    saved = folder.read_state(latest)
-    if saved.get("config") != config.digest():
-        raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
-    try:
-        learner = Learner.load(latest / "learner", device=config["device"])
-    except CheckpointError as error:
-        advice = f"remove '{latest}' to go on from {checkpoints[-2].name}" if len(checkpoints) > 1 else "start again"
-        raise CheckpointError(f"{error}; {advice}") from error
+    with _way_out(checkpoints):
+        saved = folder.read_state(latest)
+        if saved.get("config") != config.digest():
+            raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
+        learner, state = Learner.load(latest / "learner", device=config["device"]), State.from_dict(saved)
+        if json.dumps(learner.get_params(), sort_keys=True) != json.dumps(config.learner(), sort_keys=True):
+            raise CheckpointError(f"'{latest / 'learner'}' is the learner of another run")
     folder.cut_metrics(saved["metrics_bytes"])
-    return learner, State.from_dict(saved)
+    return learner, state
+
+
+@contextlib.contextmanager
+def _way_out(checkpoints: Sequence[Path]) -> Iterator[None]:
+    """Say, beside what is wrong with the last checkpoint, how to go on without it."""
+    try:
+        yield
+    except CheckpointError as error:
+        to = f"go on from {checkpoints[-2].name}" if len(checkpoints) > 1 else "begin again"
+        raise CheckpointError(f"{error}; remove '{checkpoints[-1]}' to {to}") from error

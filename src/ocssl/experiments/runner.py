@@ -92,23 +92,27 @@ class Run:
             self.trackers.begin(self.config, self.folder)
             summary: dict[str, float] = {}
             try:
-                result = self._train_and_measure()
+                result = self._train_or_leave()
                 numbers = {"final": result.final, "avg": result.avg, "cbp": result.cbp_spent}
                 summary = {name: value for name, value in numbers.items() if value is not None}
                 return result
-            except _Stop:
-                raise self._leave() from None
             except DivergedError as error:
                 raise self._failed(DivergedError(f"{error}; {self._last_checkpoint()}")) from error
             except ShortageError as error:
-                go_on = f"{self._last_checkpoint()}; go on with: {self._command()}"
+                go_on = f"{self._last_checkpoint()}; go on with: {self.folder.go_on}"
                 raise self._failed(ShortageError(f"{error}; {go_on}")) from error
             except CheckpointError as error:
-                go_on = f"{self._last_checkpoint()}; free some space, then: {self._command()}"
+                go_on = f"{self._last_checkpoint()}; free some space, then: {self.folder.go_on}"
                 raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
             finally:
                 self.feed.close()
                 self.trackers.end(summary)
+
+    def _train_or_leave(self) -> Result:
+        try:
+            return self._train_and_measure()
+        except _Stop:
+            raise self._leave() from None
 
     def _train_and_measure(self) -> Result:
         config, borders = self.config, self.route.borders
@@ -141,7 +145,7 @@ class Run:
             prepared = learner.executor.preparing - prepared
             self.state.train_seconds -= prepared
             self.state.prepare_seconds += prepared
-            self._keep_pace(stop - began, watch.seconds)
+            self._keep_pace(stop - began, watch.seconds - prepared)
             if learner.seen == next_log or learner.seen == len(self.route):
                 self._log()
             self._update()
@@ -245,7 +249,7 @@ class Run:
                 del self.state.measured[moment]
         self._save()
         self.folder.note(f"stopped by signal {self._stop.number}")
-        message = f"stopped and saved at image {self.learner.seen}; go on with: {self._command()}"
+        message = f"stopped and saved at image {self.learner.seen}; go on with: {self.folder.go_on}"
         return Interrupted(message, self._stop.number or signal.SIGTERM)
 
     def _failed(self, error: Exception) -> Exception:
@@ -256,9 +260,6 @@ class Run:
     def _last_checkpoint(self) -> str:
         checkpoints = self.folder.list_checkpoints()
         return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
-
-    def _command(self) -> str:
-        return f"ocssl run --resume {self.folder.path}"
 
     # ------------------------------------------------------------------ telling
 

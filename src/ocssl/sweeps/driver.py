@@ -12,17 +12,18 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ocssl.engines import Job
 from ocssl.errors import ConfigError
-from ocssl.experiments.config import read_yaml
 from ocssl.experiments.folder import RunFolder, write_atomically, writing
 from ocssl.experiments.presets import complete
 from ocssl.experiments.signals import Interrupted
 from ocssl.sweeps.machines import Machines
-from ocssl.sweeps.plan import Sweep, parse_sweep
+from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, markdown
 from ocssl.sweeps.search import Adaptive, Listed, Searcher, import_optuna
 from ocssl.sweeps.space import Scalar
@@ -40,7 +41,7 @@ def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell
     """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir())):
-        hint = f"go on with it (ocssl sweep --resume {folder}) or " if (folder / "sweep.yaml").exists() else ""
+        hint = f"go on with it ({_command(folder)}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
     machines.engine()
     if sweep.search == "adaptive":
@@ -64,7 +65,12 @@ def read_started(folder: Path) -> Sweep:
     file = folder / "sweep.yaml"
     if not file.is_file():
         raise ConfigError(f"'{folder}' is not a sweep: it has no sweep.yaml")
-    return parse_sweep(read_yaml(file.read_text(), str(file)))
+    return read_sweep(file)
+
+
+def _command(folder: Path) -> str:
+    """What goes on with a sweep, ready for a shell."""
+    return f"ocssl sweep --resume {shlex.quote(str(folder))}"
 
 
 def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
@@ -79,9 +85,9 @@ def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
             tune(sweep, folder, book, machines, ended)
         else:
             _try(sweep, folder, book, machines, ended)
-    except Interrupted as stopped:
-        go_on = f"go on with: ocssl sweep --resume {folder}"
-        raise Interrupted(f"the sweep was stopped; {go_on}", stopped.exit_code - 128) from stopped
+    except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
+        number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
+        raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped
     _conclude(sweep, folder, book)
     return book
 
