@@ -159,6 +159,13 @@ def test_cut_off_labels_are_damage_too(pile, own_cache, kept):
         load(pile)
 
 
+def test_labels_that_are_gone_are_damage_too(pile, own_cache):
+    load(pile)
+    next(own_cache.glob("*/labels.npy")).unlink()
+    with pytest.raises(DataError, match="is damaged; delete it and prepare it again"):
+        load(pile)
+
+
 def test_the_cache_may_lie_below_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("OCSSL_CACHE", "~/decoded")

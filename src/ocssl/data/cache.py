@@ -117,7 +117,7 @@ def open_cache(folder: Path, about: About, columns: Callable[[str], Column] | No
     )
     gaps = [position for position, _, _ in index.skipped]
     kept_columns = None if columns is None else lambda name: np.delete(columns(name), gaps)
-    labels = _read_labels(folder) if (folder / LABELS).exists() else None
+    labels = _read_labels(folder) if index.labelled else None
     shape = (index.count, 3, index.image_size, index.image_size)
     if index.bytes <= RESIDENT_BYTES:
         pixels = torch.from_numpy(np.fromfile(folder / PIXELS, dtype=np.uint8).reshape(shape))
@@ -136,7 +136,8 @@ def write_cache(
     count = sum(chunk.rows for chunk in chunks)
     if count == 0:
         raise nothing_usable(origin, len(skipped))
-    content = _Index(VERSION, size, count, classes, [(chunk.rows, chunk.checksum) for chunk in chunks], skipped)
+    checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
+    content = _Index(VERSION, size, count, labels is not None, classes, checksums, skipped)
     with writing_to(folder):
         if labels is not None:
             np.save(draft / LABELS, labels)
@@ -203,6 +204,7 @@ class _Index:
     version: int
     image_size: int
     count: int
+    labelled: bool
     classes: tuple[str, ...]
     chunks: list[tuple[int, int]]
     skipped: list[tuple[int, str, str]]
