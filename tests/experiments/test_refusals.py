@@ -7,9 +7,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from command import TINY, Command, as_options
+from PIL import Image
 
 from ocssl.experiments import launch
 
@@ -219,6 +221,20 @@ def test_a_run_that_cannot_be_leaves_no_folder(
     (tmp_path / "short.yaml").write_text(json.dumps(SHORT))  # YAML, too
     assert words in refused(ocssl, "run", "-o", "run", "--config", "short.yaml", *arguments)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_could_not_be_measured_is_not_begun(ocssl: Command, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for place, count in {"train/cat": 20, "train/dog": 20, "test/cat": 4}.items():
+        (tmp_path / "pets" / place).mkdir(parents=True)
+        for number in range(count):
+            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pets" / place / f"{number}.png")
+    options = as_options(SHORT | {"dataset": "folder:pets", "samples_per_class": None})
+    line = refused(ocssl, "run", "-q", "-o", "run", *options, "--set", "evaluate=final")
+    assert "folder:pets has no test image of experience " in line
+    assert not (tmp_path / "run").exists()
+    assert ocssl("run", "-q", "-o", "run", *options)[0] == 0, "without evaluation it can be run"
 
 
 def test_a_diverging_run_names_the_step_the_part_and_the_last_good_checkpoint(ocssl: Command, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from ocssl.data.cache import cache_root
 from ocssl.distributed import current
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.experiments.config import MAY_CHANGE, RunConfig, merged, parse
 from ocssl.experiments.environment import runs_at_once
 from ocssl.experiments.folder import RunFolder, now, open_folder
@@ -21,7 +21,7 @@ from ocssl.experiments.initial import take_over
 from ocssl.experiments.material import Material, load_material
 from ocssl.experiments.progress import Reporter
 from ocssl.experiments.result import Result
-from ocssl.experiments.route import plan_route
+from ocssl.experiments.route import Route, plan_route
 from ocssl.experiments.runner import Run
 from ocssl.experiments.state import State
 from ocssl.experiments.threads import threads
@@ -44,6 +44,8 @@ def start(config: RunConfig, output: str | Path, reporter: Reporter | None = Non
         state.cbp_before = take_over(learner, config.init_from)
     material = _material(config, learner)
     route = plan_route(config, material.train, views=learner.budget.views, spent=state.cbp_before)
+    if config.evaluate != "never":
+        _check_measurable(config, material, route)
     with folder.lock():
         folder.create(config)
         folder.note(f"started with {len(route)} images in {len(route.borders)} experiences")
@@ -88,6 +90,15 @@ def _material(config: RunConfig, learner: Learner) -> Material:
     group = learner.machine.group
     with group.at_length(), group.leader_first():
         return load_material(config, learner.machine.device)
+
+
+def _check_measurable(config: RunConfig, material: Material, route: Route) -> None:
+    """Refuse a run whose numbers, hours later, would lack those of an experience."""
+    tested = set(material.test.labels.tolist())
+    for number, classes in enumerate(route.experiences, start=1):
+        if tested.isdisjoint(classes):
+            named = f"{config.measure_on} image of experience {number}, classes {', '.join(map(str, classes))}"
+            raise DataError(f"{config.dataset} has no {named}; add some, use fewer experiences, or set evaluate=never")
 
 
 def _trackers(config: RunConfig) -> Trackers:
