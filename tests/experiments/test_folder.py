@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from ocssl.checks import small_learner
-from ocssl.errors import ConfigError
+from ocssl.errors import CheckpointError, ConfigError
 from ocssl.experiments.folder import RunFolder
 from ocssl.experiments.presets import complete
 
@@ -31,6 +32,18 @@ def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         folder.check_free()
     assert folder.go_on in str(refusal.value)
+
+
+def test_a_disk_that_is_found_full_when_a_file_is_to_be_safe_is_told(tmp_path: Path, monkeypatch) -> None:
+    folder = RunFolder(tmp_path)
+    folder.append({"loss": 1.0})
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"could not write '.*metrics.jsonl': No space left on device"):
+        folder.save(small_learner("er"), {}, keep=1)
 
 
 @pytest.mark.parametrize("keep", [1, 2])

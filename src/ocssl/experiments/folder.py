@@ -127,7 +127,8 @@ class RunFolder:
         place = self.checkpoints / f"{int(done[-1].name) + 1 if done else 1:06d}"
         draft = self.checkpoints / f"draft-{uuid.uuid4().hex[:12]}"
         if self.metrics.exists():
-            sync(self.metrics)
+            with writing(self.metrics):  # a disk may say only now that it is full
+                sync(self.metrics)
         state = {**state, "metrics_bytes": self.metrics.stat().st_size if self.metrics.exists() else 0}
         try:
             learner.save(draft / "learner")
