@@ -26,6 +26,7 @@ from sweeping import (
     write_sweep,
 )
 
+from ocssl.experiments.signals import Interrupted
 from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep
@@ -64,7 +65,7 @@ def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
         if len(lines) == 5:  # after one of the two seeds of trial 3; the first trial was a draw, the others are learned
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match="go on with: ocssl sweep --resume"):
         start_sweep(plan, tmp_path / "disturbed", QUIET, interrupt)
     resume_sweep(tmp_path / "disturbed", QUIET, lines.append)
     assert contents(tmp_path / "disturbed") == contents(tmp_path / "undisturbed")
