@@ -93,9 +93,9 @@ def test_numbers_in_scientific_notation_are_numbers() -> None:
     ("text", "words"),
     [
         ("- lr", "must hold settings"),
-        ("lr: [", "is not valid YAML"),
+        ("lr: [", "is not valid YAML: line 1: "),
         ("laerning_rate: 3", "unknown setting"),
-        ("lr: 0.1\nlr: 0.2", "'lr' is there twice"),
+        ("lr: 0.1\nlr: 0.2", "is not valid YAML: line 2: 'lr' is there twice"),
         (b"\xff", "text"),
     ],
 )

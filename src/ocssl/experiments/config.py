@@ -222,10 +222,11 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML in which 1e-3 is a number and a name stands once, as YAML 1.2 and everybody's intuition have it."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [name.value for name, _ in node.value] if isinstance(node, yaml.MappingNode) else []
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"'{name}' is there twice", node.start_mark)
+        seen = set()
+        for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if str(name.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{name.value}' is there twice", name.start_mark)
+            seen.add(str(name.value))
         return super().construct_mapping(node, deep)
 
 
@@ -238,6 +239,9 @@ def read_yaml(text: str, where: str) -> Any:
     """The value of a YAML text; ``where`` is named if it is none."""
     try:
         return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise ConfigError(f"{where} is not valid YAML: {line}{error.problem}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
 
