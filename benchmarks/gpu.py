@@ -99,7 +99,8 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
             target = stored
             if strategy in TEACHERS:
                 with torch.no_grad():
-                    target = teacher(views[:, rows[TEACHERS[strategy]]], joint=True).projected
+                    seen = views[:1] if strategy == "scale" else views  # its past model sees the first view only
+                    target = teacher(seen[:, rows[TEACHERS[strategy]]], joint=True).projected
             if strategy in ALIGNERS:
                 chosen = rows[ALIGNERS[strategy]]
                 target = target if strategy in TEACHERS else target[:, chosen]

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ocssl.batch import Outcome
+from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.losses import relation_distillation, supervised_contrastive
 from ocssl.methods import Dims
@@ -97,28 +98,32 @@ def parts(strategy, encoder, batch, views):
     return strategy.losses(batch, views, encoder(views, joint=True))
 
 
-def by_hand(strategy, encoder, batch, views, anchor_rows):
-    """Both parts from the pure functions: current and past features as rows, first view over second."""
-    current, past = (F.normalize(net(views, joint=True).projected, dim=-1) for net in (encoder, strategy.past))
+def by_hand(strategy, encoder, batch, views, anchor_rows, raw=False):
+    """Both parts from the pure functions: pairs among the anchors by their backbone features, relations of one view."""
+    now, before = encoder(views, joint=True), strategy.past(views, joint=True)
+    current, past = (F.normalize(features.projected, dim=-1) for features in (now, before))
+    alike = pseudo_positives(now.backbone if raw else F.normalize(now.backbone, dim=-1))
     anchors = torch.zeros(len(batch), dtype=torch.bool)
     anchors[anchor_rows] = True
-    pairs = pseudo_positives(current)
+    pairs = torch.zeros(len(batch), len(batch), dtype=torch.bool)
+    pairs[anchor_rows, anchor_rows] = alike[anchor_rows, anchor_rows]
     mask = torch.cat([torch.cat([pairs, pairs], 1), torch.cat([pairs, pairs], 1)])
     contrast = supervised_contrastive(torch.cat([*current]), mask, torch.cat([anchors, anchors]), 0.1, 0.07)
-    return contrast, relation_distillation(torch.cat([*current]), torch.cat([*past]), 0.1, 0.01)
+    return contrast, relation_distillation(current[0], past[0], 0.1, 0.01)
 
 
 @pytest.mark.parametrize(
     ("anchors", "replay", "rows"),
     [("stream", 5, slice(0, 3)), ("replay", 5, slice(3, 6)), ("stream", 0, slice(0, 3)), ("replay", 0, slice(0, 3))],
 )
+@pytest.mark.parametrize("raw", [False, True])
 def test_the_loss_is_contrast_of_the_anchors_plus_weighted_forgetting(
-    build, some_views, batch_of, anchors, replay, rows
+    build, some_views, batch_of, anchors, replay, rows, raw
 ):
-    strategy, encoder = build(Scale, anchors=anchors)
+    strategy, encoder = build(Scale, anchors=anchors, raw=raw)
     batch, views = batch_of(3, replay), some_views(3 + replay)
     got = parts(strategy, encoder, batch, views)
-    contrast, forgetting = by_hand(strategy, encoder, batch, views, rows)
+    contrast, forgetting = by_hand(strategy, encoder, batch, views, rows, raw)
     torch.testing.assert_close(got["contrast"], contrast)
     torch.testing.assert_close(got["forgetting"], strategy.weight * forgetting)
 
@@ -150,6 +155,12 @@ def test_the_weight_passes_no_gradient_and_the_past_takes_none(build, some_views
     assert all(p.grad is None for p in strategy.past.parameters())
     assert any(p.grad.abs().sum() > 0 for p in encoder.parameters())
     assert not strategy.weight.requires_grad
+
+
+def test_the_past_model_stays_in_evaluation_mode():
+    strategy = small_learner("scale").partial_fit(small_stream(16)).machine.strategy
+    assert strategy.train().training
+    assert not any(module.training for module in strategy.past.modules())
 
 
 @pytest.mark.parametrize("past", ["pass", "minibatch"])

@@ -24,7 +24,7 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
     all pairs of views; a pair passes above mean + threshold · (max − mean).
 
     Args:
-        features: ``(views, n, d)``, L2-normalised.
+        features: ``(views, n, d)``; squared distances are right where they are L2-normalised.
 
     >>> f = F.normalize(torch.tensor([[[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]]]), dim=-1)
     >>> pseudo_positives(f).int().tolist()
@@ -45,20 +45,32 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
 class Scale(Strategy):
     """Contrast of pseudo-positive pairs plus cross-entropy to a past model's pairwise relations.
 
+    Pairs are sought among the anchors, by their backbone features; all other samples repel. Relations are those within
+    the first view, and the past model is in evaluation mode.
+
     Args:
         anchors: whose rows count as anchors: ``"stream"`` (origin), or as many ``"replay"`` rows, which is what the
             authors' order of rows amounts to.
         past: when the past model is copied: once per stream ``"minibatch"`` (origin) or before every ``"pass"``.
+        raw: take backbone features as they come to tell who is alike (authors), instead of scaled to length 1.
         share: weight of the forgetting part, fixed on the first step so that it is this share of the contrast.
     """
 
     composition = "stream+replay"
     default_memory = "reservoir"
     brings_objective = True
-    variants = {"authors": {"anchors": "replay", "past": "pass"}, "origin": {}}
+    variants = {"authors": {"anchors": "replay", "past": "pass", "raw": True}, "origin": {}}
     variant_memories = {"origin": "part-and-select"}
 
-    def __init__(self, setup: Setup, *, anchors: str = "stream", past: str = "minibatch", share: float = 0.15) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        anchors: str = "stream",
+        past: str = "minibatch",
+        raw: bool = False,
+        share: float = 0.15,
+    ) -> None:
         super().__init__(setup)
         for option, value, known in (
             ("anchors", anchors, ("stream", "replay")),
@@ -66,8 +78,8 @@ class Scale(Strategy):
         ):
             if value not in known:
                 raise unknown(option, value, known)
-        self.anchors, self.copies, self.share = anchors, past, share
-        self.past = frozen_copy(setup.encoder)
+        self.anchors, self.copies, self.raw, self.share = anchors, past, raw, share
+        self.past = frozen_copy(setup.encoder).eval()
         self.weight: Tensor
         self.register_buffer("weight", torch.tensor(float("nan")))
 
@@ -76,25 +88,32 @@ class Scale(Strategy):
         """512 → 512 → 128, without batch norm."""
         return mlp(dims.feature, dims.hidden, min(128, dims.output), hidden_norm=False)
 
+    def train(self, mode: bool = True) -> Scale:
+        """As every module, but the past model stays in evaluation mode."""
+        super().train(mode)
+        self.past.eval()
+        return self
+
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """Contrast and forgetting."""
         current = F.normalize(full(features.projected), dim=-1)
         with torch.no_grad():
-            past = F.normalize(full(self.past(views, features.joint).projected), dim=-1)
-        contrast = self._contrast(current, batch)
-        forget = relation_distillation(current.flatten(0, 1), past.flatten(0, 1))
+            past = F.normalize(full(self.past(views[:1], features.joint).projected), dim=-1)
+        contrast = self._contrast(current, features.backbone, batch)
+        forget = relation_distillation(current[0], past[0])
         with torch.no_grad():
             first = self.share * contrast / forget.clamp(min=1e-12)
             self.weight.copy_(torch.where(self.weight.isnan(), first, self.weight))
         return {"contrast": contrast, "forgetting": self.weight * forget}
 
-    def _contrast(self, features: Tensor, batch: Batch) -> Tensor:
-        views, n, _ = features.shape
+    def _contrast(self, projected: Tensor, backbone: Tensor, batch: Batch) -> Tensor:
+        views, n, _ = projected.shape
         first = batch.stream if self.anchors == "replay" and batch.slots is not None else 0
-        row = torch.arange(n, device=features.device)
+        row = torch.arange(n, device=projected.device)
         anchors = (row >= first) & (row < first + batch.stream)
-        positives = pseudo_positives(features).repeat(views, views)
-        return supervised_contrastive(features.flatten(0, 1), positives, anchors.repeat(views))
+        positives = pseudo_positives(backbone if self.raw else F.normalize(full(backbone), dim=-1))
+        positives &= anchors[:, None] & anchors[None]
+        return supervised_contrastive(projected.flatten(0, 1), positives.repeat(views, views), anchors.repeat(views))
 
     def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
         """The past model of the next pass, where each pass has its own."""
