@@ -16,8 +16,8 @@ from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.plots import logarithmic, plot_scores
-from ocssl.sweeps.report import best_yaml, markdown
-from ocssl.sweeps.trials import Book, Run
+from ocssl.sweeps.report import at_edges, best_yaml, markdown
+from ocssl.sweeps.trials import Book, Run, Trial
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_s
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("- 0.1\n", "- 0.05\n  - 0.1\n"),
+        ("- 0.1\n", "- 0.05\n"),
         ("  - 0.1\n", ""),
         ("seeds:\n- 0\n", "seeds:\n- 0\n- 1\n"),
         ("passes: 1", "passes: 2"),
@@ -157,6 +157,42 @@ def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path, befo
         (0.2, "done"),
         (0.3, "done"),
     ]
+
+
+def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_path: Path) -> None:
+    space = {"lr": [0.1, 0.2], "passes": [1, 2]}
+    settings = {name: value for name, value in SHAPES.items() if name != "passes"} | {"experiences": 2}
+    plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
+    first = start_sweep(plan, tmp_path / "sweep", Machines(quiet=True), lambda line: None)
+    kept = {trial.number: (trial.values, trial.scores) for trial in first.trials}
+    file = tmp_path / "sweep" / "sweep.yaml"
+    file.write_text(file.read_text().replace("- 0.1\n", "- 0.05\n  - 0.1\n"))
+    lines: list[str] = []
+    second = resume_sweep(tmp_path / "sweep", Machines(quiet=True), lines.append)
+    assert {trial.number: (trial.values, trial.scores) for trial in second.trials[:4]} == kept
+    assert [trial.values for trial in second.trials[4:]] == [{"lr": 0.05, "passes": 1}, {"lr": 0.05, "passes": 2}]
+    assert [line.partition(",")[0] for line in lines] == ["trial 5 (lr 0.05", "trial 6 (lr 0.05"]
+
+
+def test_a_best_value_at_the_end_of_its_list_is_told(tmp_path: Path) -> None:
+    plan = parse_sweep({"settings": {"strategy": "cla-e"}, "space": {"lr": [0.3, 0.1, 1.0], "omega": [0.3, 1.0, 3]}})
+    book = Book(tmp_path / "trials.jsonl")
+    best = book.add({"lr": 0.3, "omega": 3}, [0])
+    book.record(best, 0, Run(50.0, 600, None))
+    assert at_edges(plan, best) == ["omega 3 is the largest value that was tried"]
+    assert "# omega 3 is the largest value that was tried.\n" in best_yaml(plan, book, best)
+    within = book.add({"lr": 0.3, "omega": 1.0}, [0])
+    book.record(within, 0, Run(51.0, 600, None))
+    assert at_edges(plan, within) == []
+    assert "tried" not in best_yaml(plan, book, within)
+
+
+@pytest.mark.parametrize(
+    "space", [{"memory": ["fifo", "reservoir"]}, {"joint_views": [False, True]}, {"lr": [0.1]}], ids=str
+)
+def test_words_switches_and_single_values_have_no_end(space: dict[str, list[object]]) -> None:
+    plan = parse_sweep({"settings": {"strategy": "er"}, "space": space})
+    assert [at_edges(plan, Trial(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
 
 
 def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:

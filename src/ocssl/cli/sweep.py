@@ -49,7 +49,7 @@ def sweep(
     from ocssl.sweeps.machines import Machines
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.plots import plot_scores
-    from ocssl.sweeps.report import table
+    from ocssl.sweeps.report import at_edges, table
 
     def tell(line: str) -> None:
         if not quiet:
@@ -77,3 +77,7 @@ def sweep(
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
     typer.echo(f"best: ocssl run --config {shlex.quote(str(place / 'best.yaml'))}")
+    best = book.best()
+    for sentence in at_edges(plan, best) if best else []:
+        widen = f"; to look beyond, list more in '{place / 'sweep.yaml'}' and --resume" if plan.search == "grid" else ""
+        typer.echo(f"{sentence}{widen}", err=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import yaml
 
 from ocssl.sweeps.plan import Sweep
+from ocssl.sweeps.space import Scalar, Values
 from ocssl.sweeps.trials import Book, Trial, short
 
 if TYPE_CHECKING:
@@ -58,11 +59,32 @@ def table(sweep: Sweep, book: Book) -> Table:
     return shown
 
 
+def at_edges(sweep: Sweep, best: Trial) -> list[str]:
+    """Where the best may lie beyond what was tried: a sentence for each listed number with none on one of its sides.
+
+    >>> sweep = Sweep.model_validate({"space": {"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]}})
+    >>> at_edges(sweep, Trial(1, {"lr": 0.3, "memory": "fifo"}, [0]))
+    ['lr 0.3 is the largest value that was tried']
+    """
+    found = []
+    for name, entry in sweep.space.items():
+        numbers = [value for value in entry.options if _is_number(value)] if isinstance(entry, Values) else []
+        for extreme, word in ((min, "smallest"), (max, "largest")):
+            if len(numbers) > 1 and best.values[name] == extreme(numbers):
+                found.append(f"{name} {short(best.values[name])} is the {word} value that was tried")
+    return found
+
+
+def _is_number(value: Scalar) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def best_yaml(sweep: Sweep, book: Book, best: Trial) -> str:
     """The best configuration as ``ocssl run --config`` takes it: measured on test images, with a seed of one's own."""
     settings = yaml.safe_dump(sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
+    edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
         f"# Best of {len(book.trials)} configurations: trial {best.number}, "
-        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{settings}"
+        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{edges}{settings}"
     )

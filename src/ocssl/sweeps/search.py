@@ -33,8 +33,10 @@ class Listed:
     """Grid and random search: every trial is known from the start."""
 
     def __init__(self, sweep: Sweep, book: Book) -> None:
-        for values in sweep.listed()[len(book.trials) :]:
-            book.add(values, sweep.seeds)
+        begun = [trial.values for trial in book.trials]
+        for values in sweep.listed():
+            if values not in begun:
+                book.add(values, sweep.seeds)
         self._book = book
 
     def propose(self) -> Iterator[Trial]:
