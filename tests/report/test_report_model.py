@@ -154,6 +154,17 @@ def test_numbers_on_validation_images_stand_in_a_table_of_their_own(few: Path) -
     assert len({"CIFAR-100, SimSiam", *(sheet.family for sheet in others)}) == 3  # nor do they share a figure
 
 
+def test_trials_of_a_sweep_are_named_by_what_it_varied_in_one_order(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    grid = [{"lr": lr, "omega": omega} for lr in (0.1, 0.3) for omega in (0.3, 1.0)]  # the paper's own is among them
+    for number, values in enumerate(grid):
+        trial = synthetic.again(base, measure_on="validation", evaluate="final", **values)
+        (few / f"trial{number}.json").write_text(trial.to_json())
+    (sheet,) = [sheet for sheet in read_report(few).sheets if sheet.is_other]
+    labels = [line.cell.label for line in sheet.lines]
+    assert labels == [f"CLA-E, lr {values['lr']:g}, ω {values['omega']:g}" for values in grid]
+
+
 def test_experiments_that_differ_in_many_settings_are_named_apart(few: Path) -> None:
     base = read_result(few / CLA_E.format(0))
     near = {"batch": 64, "lr": 0.05, "omega": 0.5, "tau": 0.9}

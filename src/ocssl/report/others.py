@@ -16,6 +16,8 @@ from ocssl.report.names import label, spell
 
 OTHER = "other"
 SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
+SAID = ("measure_on", "evaluate")
+"""What the table's title says, and whether it has an Avg."""
 FEW_SETTINGS = 3
 
 
@@ -74,9 +76,13 @@ def _marks(stored: Stored, twins: list[dict[str, Any]]) -> list[str]:
     own = essence(stored.config)
     differing = [name for name, value in own.items() if any(twin[name] != value for twin in twins)]
     with suppress(ConfigError):  # a strategy that is not installed here has no settings of the paper's
-        differing = [*departures(stored.config), *differing]
+        differing = [*(name for name in departures(stored.config) if name not in SAID), *differing]
     names = list(dict.fromkeys(differing))
     few = FEW_SETTINGS
     while few < len(names) and sum(all(twin[name] == own[name] for name in names[:few]) for twin in twins) > 1:
         few += 1
-    return [f"{SHORT.get(name, name)} {own[name]}" for name in names[:few]]
+    return [f"{SHORT.get(name, name)} {_short(own[name])}" for name in own if name in names[:few]]
+
+
+def _short(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
