@@ -91,6 +91,19 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl)
     assert len(list((tmp_path / "results").iterdir())) == 2
 
 
+def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "smoke", "--seeds", "0", "--methods", "er,finetune", "-q")
+    first, second = (line.split()[-1] for line in ocssl(*words, "--dry-run")[1].splitlines()[1:])
+    (tmp_path / "runs" / first).mkdir(parents=True)
+    (tmp_path / "runs" / first / "config.yaml").write_text("dataset: [\n")
+    code, said = ocssl(*words, "--dry-run")
+    assert (code, f"to run: {second}" in said) == (0, True)
+    code, said = ocssl(*words)
+    assert code == 1
+    assert f"failed: runs/{first}/config.yaml is not valid YAML" in said
+    assert "1 of 2 runs are done, 1 failed" in said
+
+
 def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: Path, ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", *SMALL)
     assert code == 0, said
@@ -248,6 +261,7 @@ def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl)
     ("text", "said"),
     [
         ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
+        ("random: {lr: 0.1}", "gives random values, but nothing is trained there"),
         ("cla-e: {tau: 0.1}", "numbers for lr, omega or both"),
         ("cla-e: fast", "numbers for lr, omega or both"),
         ("cla-e: {lr: -3}", "must be a number of at least 0, not -3"),
@@ -264,7 +278,16 @@ def test_a_file_of_tuned_values_that_makes_no_sense_is_refused(
     assert said in printed
     (tmp_path / "results" / "tuned").mkdir(parents=True)
     (tmp_path / "results" / "tuned" / "smoke@shapes@clean.yaml").write_text(text)
-    assert said in ocssl("paper", "show", "smoke")[1]
+    shown = ocssl("paper", "show", "smoke")[1]
+    assert said in shown
+    assert "smoke@shapes@clean.yaml'" in shown
+
+
+def test_rows_without_tuned_values_cannot_be_run_with_them(tmp_path: Path, ocssl: Ocssl) -> None:
+    (tmp_path / "tuned.yaml").write_text("er-fifo: {lr: 0.2}\n")
+    code, said = ocssl("paper", "run", "smoke", "--tuned", "tuned.yaml", "--methods", "cla-e")
+    assert (code, said) == (2, "ocssl: none of these rows has tuned values; they are for er-fifo\n")
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_file_of_tuned_values_that_cannot_be_read_is_named_once(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -330,9 +353,9 @@ def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Oc
     elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
     put(tmp_path / "results", "elsewhere", elsewhere)
     lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
-    assert lines["CLA-E, n_p = 3"][-6:-1] == ["3.73M", "120.0", "1.50", "NVIDIA", "H200"]
-    assert lines["ER w/ FIFO, n_p = 3"][-6:-1] == ["3.73M", "80.0", "1.00", "NVIDIA", "H200"]
-    assert lines["CLA-R, n_p = 3"][-5:-1] == ["3.73M", "10.0", "1.00", "another"]
+    assert lines["CLA-E, n_p = 3"][-6:-1] == ["120.0", "1.50", "NVIDIA", "H200,", "compiled"]
+    assert lines["ER w/ FIFO, n_p = 3"][-6:-1] == ["80.0", "1.00", "NVIDIA", "H200,", "compiled"]
+    assert lines["CLA-R, n_p = 3"][-6:-1] == ["3.73M", "10.0", "1.00", "another,", "compiled"]
 
 
 def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:

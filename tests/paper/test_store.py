@@ -96,6 +96,7 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
     random = next(cell for cell in cells(read_store(tmp_path), find_table("high-simsiam")) if cell.row.untrained)
     assert random.final.by_seed == {}
     assert "say 15.00 and 17.00 of the same untrained encoder" in random.problems[0].sentence
+    assert "their own numbers count" in random.problems[0].sentence
 
 
 def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -114,6 +115,7 @@ def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path
     [
         (CLA_E.read_text()[:700], "is not whole JSON"),
         ("", "is not whole JSON"),
+        ("[" * 100_000, "is not whole JSON"),
         ("[1, 2]", "is not a complete result"),
         (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
         (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
@@ -127,6 +129,8 @@ def test_a_result_without_protocol_is_reported_and_does_not_count(tmp_path: Path
         (json.dumps(content(iid=True)), "says strategy cla-e, but its configuration says iid"),
         (json.dumps(content() | {"final": 61.0}), "says final 61.0, but its curve ends with 50.0"),
         (json.dumps(content() | {"curve": []}), "says final 50.0, but its curve ends with None"),
+        (json.dumps(content() | {"borders": [9, 18]}), "has a curve of 20 points, but says where 2 of them were"),
+        (json.dumps(content() | {"samples": 0}), "says that its stream had 0 images"),
         (json.dumps(content(final=250.0)), "is not a complete result: final"),
         (json.dumps(content(final=-1.0)), "is not a complete result: final"),
         (json.dumps(content(final=math.nan)), "is not a complete result: final"),
@@ -164,6 +168,32 @@ def test_results_that_disagree_are_reported_and_neither_counts(tmp_path: Path, o
     assert cla_e(read_store(results)).final.by_seed == {0: 50.0, 1: 51.0}
 
 
+def test_seeds_that_saw_different_streams_have_no_mean(tmp_path: Path, ocssl: Ocssl) -> None:
+    results = tmp_path / "results"
+    for seed, stream in enumerate(("whole", "whole", "half")):
+        put(results, f"{stream}{seed}", content(seed=seed, final=50.0 + seed) | {"fingerprint": stream})
+    put(results, "er", content(strategy="er", lr=0.1, omega=None) | {"fingerprint": "whole"})
+    store = read_store(results)
+    cell = cla_e(store)
+    assert (cell.final.mean, cell.runs) == (None, {})
+    assert len(cell.problems) == len(store.problems) == 1
+    assert {path.stem for path in cell.problems[0].paths} == {"whole0", "whole1", "half2"}
+    said = "one experiment saw different streams: 'results/half2.json' and 'results/whole0.json'"
+    assert said in ocssl("paper", "show", "high-simsiam")[1]
+    (results / "half2.json").unlink()
+    assert cla_e(read_store(results)).final.by_seed == {0: 50.0, 1: 51.0}
+
+
+def test_a_file_of_tuned_values_with_another_name_is_told_and_not_used(tmp_path: Path) -> None:
+    put(tmp_path, "a", content(final=50.0, lr=0.2))
+    (tmp_path / "tuned").mkdir()
+    for name, lr in (("clean", 0.2), ("clean@old", 0.9)):
+        (tmp_path / "tuned" / f"high-simsiam@cifar100@{name}.yaml").write_text(f"cla-e: {{lr: {lr}}}\n")
+    store = read_store(tmp_path)
+    assert cla_e(store, tuning="own").final.by_seed == {0: 50.0}
+    assert ["must be called TABLE@DATASET@PROTOCOL.yaml" in problem.sentence for problem in store.problems] == [True]
+
+
 def test_copies_of_one_result_count_once_and_trouble_nobody(tmp_path: Path) -> None:
     put(tmp_path, "a", content(final=50.0))
     put(tmp_path / "backup", "a", content(final=50.0))
@@ -179,6 +209,26 @@ def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert cla_e(read_store(tmp_path)).seconds.mean is None
     (tmp_path / "another.json").unlink()
     assert cla_e(read_store(tmp_path)).seconds.mean == content()["train_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "hardware", "alike"),
+    [
+        ({"execution": "auto"}, {}, False),
+        ({"precision": "fp32"}, {}, False),
+        ({}, {"processes": 4}, False),
+        ({"precision": "bf16"}, {}, True),
+    ],
+)
+def test_times_of_runs_that_were_run_in_different_ways_are_not_averaged(
+    tmp_path: Path, settings: dict[str, str], hardware: dict[str, int], alike: bool
+) -> None:
+    put(tmp_path, "compiled", content() | {"train_seconds": 80.0})
+    found = content(seed=1, **settings)
+    put(tmp_path, "otherwise", found | {"train_seconds": 160.0, "hardware": found["hardware"] | hardware})
+    cell = cla_e(read_store(tmp_path))
+    assert set(cell.final.by_seed) == {0, 1}
+    assert cell.seconds.mean == (120.0 if alike else None)
 
 
 def test_the_time_of_a_run_that_shared_its_device_does_not_count(tmp_path: Path) -> None:

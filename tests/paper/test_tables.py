@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
-from made_up import Ocssl
+from made_up import Ocssl, content, put
 
 from ocssl.errors import ConfigError
 from ocssl.experiments.paper import table as printed
@@ -118,3 +119,31 @@ def test_the_list_counts_cells_and_says_which_data_are_there(ocssl: Ocssl) -> No
     assert set(TABLES) <= set(lines)
     assert lines["smoke"].split()[-4:] == ["shapes", "yes", "0/4", "0/4"]
     assert lines["high-simsiam"].split()[-4:] == ["cifar100", "no", "0/10", "0/10"]
+
+
+def test_a_copy_of_a_tables_result_is_no_stranger(tmp_path: Path, ocssl: Ocssl) -> None:
+    for name in ("a", "copy of a"):
+        put(tmp_path / "results", name, content())
+    assert "belong in none" not in ocssl("paper", "list")[1]
+    put(tmp_path / "results", "other", content(tau=0.5))
+    assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
+
+
+def test_a_data_set_that_nobody_knows_is_not_one_without_results(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "show", "high-simsiam", "--dataset", "cifar1000")
+    assert code == 2
+    assert "unknown data set 'cifar1000'" in said
+    code, said = ocssl("paper", "show", "downstream-simsiam", "--dataset", "cifar100", "--protocol", "authors")
+    assert code == 0
+    assert "run yet: ocssl paper run downstream-simsiam --dataset 'cifar100->svhn' --protocol authors\n" in said
+
+
+def test_brackets_in_the_name_of_a_data_set_are_no_markup(tmp_path: Path, ocssl: Ocssl) -> None:
+    place = "folder:frames[/new]"
+    table = find_table("high-simsiam")
+    config = configure(table, table.row("cla-e"), place, "clean").to_dict()
+    put(tmp_path / "results", "frames", content(**config))
+    for words in (("list",), ("show", table.id), ("run", table.id, "--dataset", place, "--dry-run")):
+        code, said = ocssl("paper", *words)
+        assert code == 0, said
+        assert place in said

@@ -33,6 +33,14 @@ def few(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def as_paper(few: Path) -> Path:
+    """Few, with CLA-E tuned to what the paper has."""
+    (few / "tuned").mkdir()
+    (few / "tuned" / "high-simsiam@cifar100@clean.yaml").write_text("cla-e: {lr: 0.3, omega: 0.3}\n")
+    return few
+
+
+@pytest.fixture
 def tuned(few: Path) -> Path:
     """Few, with CLA-E tuned as well (seed 2), and of ER with FIFO nothing but what we tuned (seeds 3 and 4)."""
     cla_e, er = read_result(few / CLA_E), read_result(few / ER_FIFO.format(0))

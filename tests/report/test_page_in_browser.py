@@ -118,6 +118,17 @@ def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def named(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with runs that are named by many settings."""
+    folder = tmp_path_factory.mktemp("named")
+    base = read_result(store / "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json")
+    for number in range(3):
+        settings = {"memory_size": 500 + number, "lr": 0.01 + number / 100, "tau": 0.9 + number / 100}
+        (folder / f"{number}.json").write_text(synthetic.again(base, 40.0 + number, **settings).to_json())
+    return write_report(read_report(folder), tmp_path_factory.mktemp("named-report"), ["html"])[0]
+
+
+@pytest.fixture(scope="module")
 def troubled(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with problems: a file cut short and two that disagree."""
     folder = tmp_path_factory.mktemp("troubled")
@@ -201,12 +212,14 @@ def test_arrows_walk_along_a_figure_and_enter_opens_its_runs(reader: Reader, pag
     reader.press(Keys.ARROW_RIGHT)
     first = reader.tip()
     reader.press(Keys.ARROW_RIGHT)
+    second = reader.tip()
     assert first
-    assert reader.tip() not in ("", first)
+    assert second not in ("", first)
     reader.press(Keys.ENTER)
     assert reader.find("dialog[open]")
     reader.press(Keys.ESCAPE)
     assert not reader.driver.find_elements("css selector", "dialog[open]")
+    assert reader.tip() == second
 
 
 def test_a_thumb_brings_the_tip_too(reader: Reader, page: Path) -> None:
@@ -272,6 +285,22 @@ def test_on_a_phone_only_tables_scroll_sideways(reader: Reader, page: Path, dark
     reader.find(f"{HIGH} button.open").click()
     assert reader.run("return document.querySelector('dialog').getBoundingClientRect().width") < PHONE[0]
     reader.picture(f"phone-configuration-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_long_names_leave_room_for_their_numbers(reader: Reader, named: Path, size: tuple[int, int]) -> None:
+    reader.open(named, size)
+    figures = reader.run(
+        "return [...document.querySelectorAll('#bars .card')].at(-1).querySelectorAll('svg').values().map(figure => "
+        "[figure, ...figure.querySelectorAll('.name, .number')].map(e => e.getBoundingClientRect().toJSON())).toArray()"
+    )
+    assert len(figures) == 2
+    for figure, *texts in figures:
+        assert all(figure["left"] - 1 <= text["left"] and text["right"] <= figure["right"] + 1 for text in texts)
+    name = reader.find("[id^=other] tbody th")
+    assert name.size["width"] < size[0] / 2
+    assert reader.run("return document.documentElement.scrollWidth") == size[0]
+    reader.whole_picture(f"long-names-{size[0]}")
 
 
 def test_problems_come_first_and_disputed_runs_are_marked(reader: Reader, troubled: Path) -> None:

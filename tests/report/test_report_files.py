@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from itertools import combinations
@@ -118,6 +119,28 @@ def test_legends_tell_tuned_runs_from_others(tuned: Path) -> None:
     assert {"CLA-E", "CLA-E, tuned", "ER w/ FIFO, tuned"} <= set(names)
     assert "ER w/ FIFO" not in names
     assert len(set(names)) == len(names)
+
+
+def test_runs_that_were_tuned_to_the_papers_values_are_drawn_once(as_paper: Path) -> None:
+    values = payload(read_report(as_paper))
+    assert [one["label"] for one in values["series"] if one["look"] == "cla-e"] == ["CLA-E"]
+
+
+def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path, tmp_path: Path) -> None:
+    found = read_result(one / CLA_E.format(0))
+    for number, place in enumerate(("folder:" + "記録/" * 60, "folder:" + "記録-" * 60)):
+        changes = {"dataset": place, "method": "../../mine"}
+        odd = found.model_copy(update=changes | {"config": found.config | changes})
+        (one / f"{number}.json").write_text(odd.to_json())
+    names = [drawing.name for drawing in drawings(payload(read_report(one)))]
+    assert len(set(names)) == len(names) == 3 * 4
+    assert all("/" not in name and len(name.encode()) < 250 for name in names)
+
+
+def test_names_in_no_encoding_are_told_all_the_same(one: Path, tmp_path: Path) -> None:
+    (one / os.fsdecode(b"cut\xff.json")).write_text("{")
+    written = write_report(read_report(one), tmp_path / "out", ["html", "markdown"])
+    assert all("cut" in path.read_text() and "udcff.json" in path.read_text() for path in written)
 
 
 def test_only_the_formats_asked_for_are_written(one: Path, tmp_path: Path) -> None:

@@ -85,6 +85,15 @@ def test_there_is_no_best_among_rows_of_different_budgets(few: Path) -> None:
     assert sheet_of(report, "passes-simsiam").podium("final") == {}
 
 
+def test_there_is_no_best_among_rows_that_saw_different_streams(few: Path) -> None:
+    assert sheet_of(read_report(few), "high-simsiam").podium("final")
+    for seed in (0, 1):
+        rewrite(few / CLA_E.format(seed), fingerprint="of fewer images")
+    report = read_report(few)
+    assert sheet_of(report, "high-simsiam").podium("final") == {}
+    assert not report.problems
+
+
 def test_rows_of_one_name_are_told_apart(report: Report) -> None:
     sheet = sheet_of(report, "low-simsiam")
     labels = [sheet.label(line) for line in sheet.lines]

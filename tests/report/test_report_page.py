@@ -12,6 +12,9 @@ import pytest
 from ocssl.experiments.result import Result, read_result
 from ocssl.report import Report, read_report
 from ocssl.report.html import to_html
+from ocssl.report.latex import to_latex
+from ocssl.report.markdown import to_markdown
+from ocssl.report.payload import payload
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 NASTY = "</script><script>alert(1)</script><!-- \u2028 & \"'"
@@ -127,6 +130,54 @@ def test_a_step_takes_the_runs_time_over_its_steps(few: Path) -> None:
         (series,) = [one for one in data["series"] if one["look"] == look]
         seconds = list(series["seconds"]["seeds"].values())
         assert abs(series["step"] - 1000 * sum(seconds) / len(seconds) / steps) < 1e-9
+
+
+def test_a_step_of_a_result_that_does_not_name_every_setting_has_its_time(few: Path) -> None:
+    paths = [few / CLA_E.format(seed) for seed in (0, 1)]
+    before = [one["step"] for one in payload(read_report(few))["series"]]
+    for path in paths:
+        found = json.loads(path.read_text())
+        del found["config"]["iid"], found["config"]["stream_batch"]
+        path.write_text(json.dumps(found))
+    assert [one["step"] for one in payload(read_report(few))["series"]] == before
+
+
+def test_times_of_compiled_runs_have_figures_of_their_own(few: Path) -> None:
+    for seed in (0, 1):
+        path = few / CLA_E.format(seed)
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps(found | {"config": found["config"] | {"execution": "compiled"}}))
+    devices = {one["look"]: one["device"] for one in payload(read_report(few))["series"]}
+    assert (devices["cla-e"], devices["cla-r"]) == ("Imaginary GPU, compiled", "Imaginary GPU")
+
+
+def test_best_and_second_best_are_words_too(few: Path) -> None:
+    text = to_html(read_report(few))
+    for place, words in (("best", "best"), ("second", "second best")):
+        spoken = re.findall(rf'class="value {place}">.{{,60}}<span class="unseen">, {words}</span>', text)
+        assert len(spoken) == text.count(f'class="value {place}"') == 2  # Final and Avg
+
+
+def test_the_page_says_only_of_what_is_in_dispute_that_it_did_not_count(few: Path) -> None:
+    path = few / CLA_E.format(0)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"references": {"untrained": 25.0}}))
+    report = read_report(few)
+    assert "their own numbers count" in report.problems[0].sentence
+    for text in (to_html(report), to_markdown(report)):
+        assert "What is wrong or in dispute did not enter a number" in text
+
+
+def test_runs_of_code_that_was_not_committed_are_named_under_their_table(few: Path) -> None:
+    assert "not committed" not in to_html(read_report(few))
+    path = few / CLA_E.format(1)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "git c9d4e55-dirty"}))
+    report = read_report(few)
+    for text in (to_html(report), to_markdown(report), to_latex(report)):
+        assert "Run from code with changes that were not committed: CLA-E, seed 1." in text
+
+
+def test_values_that_came_out_as_the_papers_are_called_so(as_paper: Path) -> None:
+    assert "CLA-E: lr 0.3, ω 0.3 (as in the paper: the same runs)." in to_html(read_report(as_paper))
 
 
 def test_what_was_tuned_stands_under_the_table(tuned: Path) -> None:

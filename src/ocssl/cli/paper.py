@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ocssl.paper import Cell, Store
     from ocssl.paper.filling import Filled
+    from ocssl.paper.store import Experiment
 
 app = typer.Typer(
     help="The paper's tables: ours beside the published, and running the rest.",
@@ -56,22 +58,22 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from ocssl.paper import TABLES, cells
+    from ocssl.paper.identity import key
 
-    console, store = Console(highlight=False), _open(results)
+    console, store = Console(highlight=False, markup=False), _open(results)
     table = Table("id", "what it shows", "data set", "there", "clean", "authors", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
-    placed: set[Path] = set()
+    placed: set[Experiment] = set()
     for paper in TABLES.values():
         found = cells(store, paper)
-        placed |= {run.path for cell in found for run in cell.runs.values()}
-        placed |= {path for cell in found for problem in cell.problems for path in problem.paths}
+        placed |= {(key(cell.config), cell.dataset) for cell in found if cell.config}
         datasets = list(dict.fromkeys(cell.dataset for cell in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
         counts = [[_filled(found, dataset, protocol) for dataset in datasets] for protocol in Protocol]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
-    if strangers := sum(stored.path not in placed for stored in store.results):
+    if strangers := sum(stored.experiment not in placed for stored in store.results):
         console.print(f"Results that belong in none of these: {strangers}", style="dim")
     _print_problems(console, store)
 
@@ -88,13 +90,17 @@ def show(
     Example: ocssl paper show high-simsiam
     """
     from rich.console import Console
+    from rich.text import Text
 
     from ocssl.cli.tables import accuracies, seconds
     from ocssl.paper import cells, find_table
     from ocssl.paper.plan import data_set
+    from ocssl.paper.tables import configure
 
-    console, paper, store = Console(highlight=False), find_table(table), _open(results)
+    console, paper, store = Console(highlight=False, markup=False), find_table(table), _open(results)
     wanted = dataset and data_set(paper, dataset)
+    if wanted:
+        configure(paper, paper.rows[0], wanted, "clean")  # a set that nobody knows is refused
     blocks: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells(store, paper):
         if wanted in (None, cell.dataset) and protocol in (None, cell.protocol):
@@ -102,10 +108,13 @@ def show(
     told = {where: block for where, block in blocks.items() if any(cell.runs or cell.problems for cell in block)}
     shown = told or dict(list(blocks.items())[:1])
     for (where, how), block in shown.items():
-        console.print(f"[bold]{paper.title}[/bold]: {where}, {how} protocol")
+        console.print(Text.assemble((paper.title, "bold"), f": {where}, {how} protocol"))
         console.print(seconds(block) if paper.shows == "seconds" else accuracies(block))
     if not told:
-        console.print(f"Nothing of this was run yet: ocssl paper run {paper.id}", style="dim")
+        options = ["--dataset", quote(wanted)] if wanted else []
+        options += ["--protocol", protocol.value] if protocol else []
+        command = " ".join(["ocssl paper run", paper.id, *options])
+        console.print(f"Nothing of this was run yet: {command}", style="dim", soft_wrap=True)
     _print_problems(
         console, store, [problem.sentence for block in shown.values() for c in block for problem in c.problems]
     )
@@ -150,6 +159,7 @@ def run(
     from rich.console import Console
 
     from ocssl.engines import make_engine
+    from ocssl.errors import ConfigError
     from ocssl.experiments.config import assignments, merged
     from ocssl.experiments.signals import Interrupted
     from ocssl.paper import find_table
@@ -158,12 +168,15 @@ def run(
     from ocssl.paper.tuned import Tuned, declare, merge
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
-    console, paper, store = Console(highlight=False, soft_wrap=True), find_table(table), _open(results, new=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    paper, store = find_table(table), _open(results, new=True)
     doer = make_engine(engine.value, workers=workers, address=address, quiet=quiet)
     where = data_set(paper, dataset)
     which: Tuned = paper.id, where, protocol.value
     values = merge(tuned, which) if tuned else None
     rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
+    if not rows:
+        raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values or ()) or 'no row'}")
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
     chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
     plan = make_plan(store, paper, rows, where, protocol.value, chosen, tuned=values, changes=changes, runs=runs)
@@ -224,7 +237,7 @@ def _is_there(dataset: str, root: Path | None) -> bool:
 
 def _print_problems(console: Console, store: Store, more: Iterable[str] = ()) -> None:
     for sentence in dict.fromkeys([*(problem.sentence for problem in store.problems), *more]):
-        console.print(f"problem: {sentence}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"problem: {sentence}", style="yellow", soft_wrap=True)
 
 
 def _words(texts: list[str] | None) -> list[str]:

@@ -100,12 +100,12 @@ class Cell:
 
     @property
     def devices(self) -> set[str]:
-        """What the timed runs were made on."""
-        return {str(run.result.hardware.get("gpu", run.result.hardware.get("cpu"))) for run in self.timed.values()}
+        """What the timed runs were made on, and how where that is not the usual way."""
+        return {_device(run) for run in self.timed.values()}
 
     @property
     def seconds(self) -> Score:
-        """Training time; empty where runs come from different devices."""
+        """Training time; empty where runs come from different devices or were not run in the same way."""
         alike = len(self.devices) == 1 and not self.row.untrained
         return Score({seed: run.result.train_seconds for seed, run in self.timed.items()} if alike else {})
 
@@ -131,6 +131,16 @@ class Cell:
         """b_s, b and n_p."""
         config = self.config
         return (config["stream_batch"], config["batch"], config["passes"]) if config else None
+
+
+def _device(run: Stored) -> str:
+    """As much of where and how a run was made as its time depends on."""
+    hardware, config = run.result.hardware, run.config
+    usual = ("auto", "graph", "bf16") if hardware.get("gpu") else ("auto", "eager", "fp32")
+    words = [str(hardware.get("gpu") or hardware.get("cpu") or "unknown device")]
+    words += [config[name] for name in ("execution", "precision") if config[name] not in usual]
+    many = hardware.get("processes", 1)
+    return ", ".join(words if many == 1 else [*words, f"{many} processes"])
 
 
 def cells(store: Store, table: Table) -> list[Cell]:
@@ -182,7 +192,7 @@ def _cell(
         Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}, final),
         Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}, avg),
         runs,
-        tuple(store.disputed(config, dataset).values()),
+        tuple(dict.fromkeys(store.disputed(config, dataset).values())),
     )
 
 
@@ -199,7 +209,10 @@ def _untrained(table: Table, row: Row, dataset: str, protocol: Protocol, others:
         if max(values) - min(values) <= PROBE_NOISE:
             runs[seed] = found[0]
         else:
-            sentence = f"runs of seed {seed} say {min(values):.2f} and {max(values):.2f} of the same untrained encoder"
+            sentence = (
+                f"runs of seed {seed} say {min(values):.2f} and {max(values):.2f} of the same untrained encoder; "
+                "its row lacks that seed, but their own numbers count"
+            )
             problems.append(Problem(tuple(run.path for run in found), sentence))
     by_seed = {seed: run.result.references["untrained"] for seed, run in runs.items()}
     published = _look_up(table.source, row, "-", None, dataset)[0]

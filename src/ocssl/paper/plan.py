@@ -147,7 +147,10 @@ def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
     """A run that was begun goes on as it was begun, even if we would now do the same in another way."""
     if not RunFolder(folder).config.exists():
         return config
-    begun = RunFolder(folder).read_config()
+    try:
+        begun = RunFolder(folder).read_config()
+    except ConfigError:
+        return config  # as with a stranger below
     if key(begun) != key(config) or begun["seed"] != config["seed"]:
         return config  # a stranger in our place: the engine will refuse this one run
     return parse(merged(begun.to_dict(), {name: config.to_dict()[name] for name in MAY_CHANGE}))

@@ -1,7 +1,8 @@
 """Results as a folder of small files: read whole, and never trusted further than they can be checked.
 
-A file that cannot be read as a result, one that does not say its protocol, one that contradicts itself, and two that
-contradict each other are problems, told with the paths concerned; they never enter a number.
+A file that cannot be read as a result, one that does not say its protocol, one that contradicts itself, two that
+contradict each other, and runs of one experiment on different streams are problems, told with the paths concerned; they
+never enter a number.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Store:
         return {seed: stored for seed, stored in runs if (experiment, seed) not in self.disputes}
 
     def disputed(self, config: RunConfig, dataset: str) -> dict[int, Problem]:
-        """Seeds of an experiment for which there are results that contradict each other."""
+        """Seeds of an experiment for which there are results that contradict each other, or another seed's stream."""
         experiment = key(config), dataset
         return {seed: problem for (what, seed), problem in self.disputes.items() if what == experiment}
 
@@ -125,8 +126,9 @@ def read_store(folder: str | Path) -> Store:
             tuned |= read_tuned(path)
         except ConfigError as error:
             problems.append(Problem((path,), str(error)))
-    disputes = dict(_disputes(results))
-    return Store(tuple(results), (*problems, *disputes.values()), tuned, disputes)
+    disputes = [*_disputes(results), *_other_streams(results)]
+    problems += dict.fromkeys(problem for _, problem in disputes)
+    return Store(tuple(results), tuple(problems), tuned, dict(disputes))
 
 
 def publish(result: Result, folder: Path, name: str) -> Path:
@@ -149,7 +151,7 @@ def _read(path: Path) -> Stored:
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise DataError(unreadable(path, error)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"'{path}' is not whole JSON ({error}); was it cut short? Copy it again or remove it"
         ) from error
@@ -160,13 +162,23 @@ def _read(path: Path) -> Stored:
         result, config = stored.result, stored.config
     except ConfigError as error:
         raise DataError(f"'{path}' has a configuration that this version does not know: {error}") from error
+    for wrong in _impossible(result, config):
+        raise DataError(f"'{path}' {wrong}; make it again")
+    return stored
+
+
+def _impossible(result: Result, config: RunConfig) -> Iterator[str]:
+    """Where a result contradicts itself."""
     for name, said, meant in _said_twice(result, config):
         if said != meant:
-            raise DataError(f"'{path}' says {name} {said}, but its configuration says {meant}; make it again")
+            yield f"says {name} {said}, but its configuration says {meant}"
     ends = result.curve[-1] if result.curve else None
     if result.final != ends:
-        raise DataError(f"'{path}' says final {result.final}, but its curve ends with {ends}; make it again")
-    return stored
+        yield f"says final {result.final}, but its curve ends with {ends}"
+    if len(result.borders) < len(result.curve):
+        yield f"has a curve of {len(result.curve)} points, but says where {len(result.borders)} of them were measured"
+    if result.samples < 1:
+        yield f"says that its stream had {result.samples} images"
 
 
 def _said_twice(result: Result, config: RunConfig) -> Iterator[tuple[str, object, object]]:
@@ -188,6 +200,20 @@ def _disputes(results: Iterable[Stored]) -> Iterator[tuple[tuple[Experiment, int
             said = " and ".join(f"{_percent(run.result.final)} in '{run.path}'" for run in runs)
             sentence = f"one run has results that disagree: Final {said}; neither counts until one is removed"
             yield which, Problem(tuple(run.path for run in runs), sentence)
+
+
+def _other_streams(results: Iterable[Stored]) -> Iterator[tuple[tuple[Experiment, int], Problem]]:
+    """Runs of one experiment whose images or their order were not the same: there is no mean over such seeds."""
+    together: dict[Experiment, list[Stored]] = {}
+    for stored in results:
+        together.setdefault(stored.experiment, []).append(stored)
+    for experiment, runs in together.items():
+        streams = {run.result.fingerprint: run for run in reversed(runs)}
+        if len(streams) > 1:
+            said = " and ".join(f"'{run.path}'" for run in reversed(streams.values()))
+            sentence = f"runs of one experiment saw different streams: {said}; none counts until one stream is left"
+            problem = Problem(tuple(run.path for run in runs), sentence)
+            yield from (((experiment, run.result.seed), problem) for run in runs)
 
 
 def _percent(value: float | None) -> str:

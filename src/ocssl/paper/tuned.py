@@ -25,7 +25,7 @@ from ocssl.experiments.config import RunConfig, read_yaml
 from ocssl.experiments.folder import write_atomically, writing
 from ocssl.experiments.presets import complete
 from ocssl.paper.identity import essence
-from ocssl.paper.tables import PROTOCOLS, Protocol, Row, configure, find_table
+from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Table, configure, find_table
 from ocssl.settings import require
 
 FOLDER = "tuned"
@@ -41,11 +41,11 @@ TunedValues = Mapping[str, Mapping[str, float]]
 
 def read_tuned(path: Path) -> dict[Tuned, TunedValues]:
     """A file of the store, under what its name says."""
-    table, dataset, protocol = (*path.stem.split("@"), "", "")[:3]
     for known in PROTOCOLS:
-        if protocol == known:
-            which = table, unquote(dataset), known
-            return {which: read_values(path, which)}
+        match path.stem.split("@"):
+            case [table, dataset, protocol] if protocol == known:
+                which = table, unquote(dataset), known
+                return {which: read_values(path, which)}
     raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
 
 
@@ -65,8 +65,18 @@ def read_values(path: Path, which: Tuned) -> TunedValues:
     whole = "strategy" in given or given.get("iid") is True
     found: TunedValues = _of_configuration(given, path, which) if whole else given
     for row, values in found.items():
-        _check(table.row(row), values, path)
+        _check(_row(table, row, path), values, path)
     return found
+
+
+def _row(table: Table, name: str, path: Path) -> Row:
+    try:
+        row = table.row(name)
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}") from error
+    if row.untrained:
+        raise ConfigError(f"'{path}' gives {name} values, but nothing is trained there; leave it out")
+    return row
 
 
 def merge(files: Iterable[Path], which: Tuned) -> TunedValues:

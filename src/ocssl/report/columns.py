@@ -78,10 +78,30 @@ def columns(sheet: Sheet, *, costs: bool = True) -> list[Column]:
     return [column for column in found if any(column.entry(line).number is not None for line in sheet.lines)]
 
 
+def notes(sheet: Sheet) -> list[str]:
+    """What has to be said under a sheet."""
+    return [note for note in (tuned_note(sheet), _uncommitted(sheet)) if note]
+
+
+def _uncommitted(sheet: Sheet) -> str:
+    """Which runs came from code that nobody can get back; empty without such runs."""
+    found = [
+        f"{sheet.label(line)}{', tuned' if cell is line.tuned else ''}, seed {seed}"
+        for line in sheet.lines
+        for cell in line.drawn
+        for seed, run in cell.runs.items()
+        if cell.config and run.result.code.endswith("-dirty")
+    ]
+    return f"Run from code with changes that were not committed: {'; '.join(found)}." if found else ""
+
+
+SAME_RUNS = " (as in the paper: the same runs)"
+
+
 def tuned_note(sheet: Sheet) -> str:
     """What stands in the columns of tuned runs: each row's lr and ω; empty without such runs."""
     rows = [
-        f"{sheet.label(line)}: {_tuned_values(line.tuned.config)}"
+        f"{sheet.label(line)}: {_tuned_values(line.tuned.config)}{SAME_RUNS if line.tuned_as_paper else ''}"
         for line in sheet.lines
         if line.tuned and line.tuned.config and line.tuned.runs
     ]

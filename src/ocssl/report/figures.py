@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from ocssl.errors import missing_extra
-from ocssl.report.names import label
+from ocssl.report.names import cut, label
 from ocssl.report.palette import LOOKS
 
 if TYPE_CHECKING:
@@ -89,16 +89,19 @@ def drawings(values: Values) -> Iterator[Drawing]:
             yield Drawing(f"bars-{sheet['id']}", partial(_bars, sheet, ran))
         if sheet["stream"] and any(_is_curve(one) for one in ran):
             yield Drawing(f"stream-{sheet['id']}", partial(_stream, sheet, ran))
+    taken: Counter[str] = Counter()
     for family in values["families"]:
         series = [values["series"][number] for number in family["series"]]
         spent = [one for one in series if one["cbp"] and one["final"]["mean"] is not None]
-        name = f"{family['title']} {family['protocol']}"
+        name = f"{slug(family['title'])}-{family['protocol']}"
+        taken[name] += 1
+        name += f"-{taken[name]}" if taken[name] > 1 else ""  # data sets in different letters may be spelled alike
         if spent:
-            yield Drawing(f"budget-{slug(name)}", partial(_budget, family, spent))
+            yield Drawing(f"budget-{name}", partial(_budget, family, spent))
         for device in sorted({one["device"] for one in spent if one["device"]}):
             timed = [one for one in spent if one["device"] == device]
             yield Drawing(
-                f"times-{slug(f'{name}-{device}')}",
+                f"times-{name}-{slug(device)}",
                 partial(_times, family, device, timed),
             )
 
@@ -106,10 +109,10 @@ def drawings(values: Values) -> Iterator[Drawing]:
 def slug(text: str) -> str:
     """A name that any file system takes.
 
-    >>> slug("cifar100-NVIDIA H200")
-    'cifar100-nvidia-h200'
+    >>> slug("CIFAR-100, NVIDIA H200")
+    'cifar-100-nvidia-h200'
     """
-    return "-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split())
+    return cut("-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split()))
 
 
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:

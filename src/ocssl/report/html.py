@@ -10,7 +10,7 @@ from string import Template
 
 from ocssl.experiments.presets import row_name
 from ocssl.paper import Problem, Stored
-from ocssl.report.columns import Column, Entry, columns, seconds_entry, tuned_note
+from ocssl.report.columns import Column, Entry, columns, notes, seconds_entry
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
 from ocssl.report.palette import LOOKS, look_name
@@ -30,6 +30,9 @@ SCRIPTS = (
     "tables.js",
     "main.js",
 )
+PLACES = {"best": "best", "second": "second best"}
+"""What screen readers say of numbers that stand out to the eye."""
+
 FEW_PATHS = 3
 N_P = "n<sub>p</sub>"
 
@@ -73,7 +76,7 @@ def _problems(problems: tuple[Problem, ...]) -> str:
     return (
         '<section class="problems" id="problems" aria-labelledby="problems-title">'
         f'<h2 id="problems-title">{len(problems)} problem{"s" if many else ""} to look at</h2>'
-        f"<p>{'None of these' if many else 'This did not'} {'entered' if many else 'enter'} a number on this page.</p>"
+        "<p>What is wrong or in dispute did not enter a number on this page.</p>"
         f"<ul>{''.join(f'<li>{_problem(problem)}</li>' for problem in problems)}</ul></section>"
     )
 
@@ -100,13 +103,12 @@ def _sheet(sheet: Sheet, names: dict[str, str]) -> str:
         f'<div class="heading"><h3>{title}</h3>{_badge(sheet.protocol)}{_block(sheet)}</div>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}, {protocol} protocol">'
         f"<table><thead>{_groups(shown)}<tr>{_head('strategy', 'ascending')}{heads}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>{_tuned(sheet)}</div>"
+        f"<tbody>{rows}</tbody></table></div>{_notes(sheet)}</div>"
     )
 
 
-def _tuned(sheet: Sheet) -> str:
-    note = tuned_note(sheet)
-    return f'<p class="note">{escape(note)}</p>' if note else ""
+def _notes(sheet: Sheet) -> str:
+    return "".join(f'<p class="note">{escape(note)}</p>' for note in notes(sheet))
 
 
 def _block(sheet: Sheet) -> str:
@@ -157,6 +159,7 @@ def _entry(entry: Entry, names: dict[str, str], kind: str = "") -> str:
         return '<td class="unrun">–</td>'
     std = f'<span class="std">±{entry.spread_text()}</span>' if entry.spread is not None else ""
     text = f'<span class="value {entry.place or ""}">{escape(entry.plain())}</span>{std}'
+    text += f'<span class="unseen">, {PLACES[entry.place]}</span>' if entry.place else ""
     runs = [names[str(run.path)] for run in entry.cell.runs.values()] if entry.cell else []
     if runs:
         text = f'<button type="button" class="open" data-runs="{" ".join(runs)}">{text}</button>'

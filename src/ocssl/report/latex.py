@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from ocssl.report.columns import Column, Entry, columns, tuned_note
+from ocssl.report.columns import Column, Entry, columns, notes, tuned_note
 from ocssl.report.model import Report, Sheet
 from ocssl.report.names import spell
 
@@ -57,9 +57,8 @@ def to_latex(report: Report) -> str:
 def _table(sheet: Sheet) -> Iterator[str]:
     shown = columns(sheet, costs=False)  # a page is narrow
     block = ", $b_s={}$, $b={}$, $n_p={}$".format(*sheet.block) if sheet.block else ""
-    note = tuned_note(sheet)
     yield r"\begin{table}[htbp]"
-    yield rf"\centering{NARROW if note else USUAL}"
+    yield rf"\centering{NARROW if tuned_note(sheet) else USUAL}"
     yield (
         rf"\caption{{{escape(sheet.title)}; {escape(spell(sheet.protocol))} protocol{block}. "
         r"Best in \textbf{bold}, second best \underline{underlined}.}"
@@ -77,7 +76,7 @@ def _table(sheet: Sheet) -> Iterator[str]:
             [label if line.contends else rf"\textit{{{label}}}", *(_entry(column.entry(line)) for column in shown)]
         )
     yield from (r"\bottomrule", r"\end{tabular}")
-    if note:
+    for note in notes(sheet):
         yield rf"\par\smallskip {escape(note)}"
     yield r"\end{table}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ocssl.report.columns import Entry, columns, tuned_note
+from ocssl.report.columns import Entry, columns, notes
 from ocssl.report.model import Report, Sheet
 from ocssl.report.names import spell
 
@@ -29,12 +29,12 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     yield ""
     yield f"{len(report.results)} results, the newest of {report.latest}." if report.results else "No results."
     if report.problems:
-        yield from ("", "## Problems", "", "None of these files entered a number.", "")
+        yield from ("", "## Problems", "", "What is wrong or in dispute did not enter a number.", "")
         yield from (f"- {escape(problem.sentence)}" for problem in report.problems)
     for sheet in report.sheets:
         yield from ("", f"## {escape(sheet.title)}", "", f"Protocol **{spell(sheet.protocol)}**{_block(sheet)}.", "")
         yield from sheet_lines(sheet)
-        if note := tuned_note(sheet):
+        for note in notes(sheet):
             yield from ("", escape(note))
     if report.sheets:
         yield from ("", LEGEND)

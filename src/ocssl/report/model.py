@@ -47,6 +47,18 @@ class Line:
         """One or two."""
         return (self.cell, self.tuned) if self.tuned else (self.cell,)
 
+    @property
+    def tuned_as_paper(self) -> bool:
+        """Whether what we tuned came out as the paper's lr and ω, so that both cells are of the same runs."""
+        if self.tuned is None or self.tuned.config is None or self.cell.config is None:
+            return False
+        return key(self.tuned.config) == key(self.cell.config)
+
+    @property
+    def drawn(self) -> tuple[Cell, ...]:
+        """Those that figures show: the same runs are not drawn twice."""
+        return (self.cell,) if self.tuned_as_paper else self.cells
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -60,7 +72,7 @@ class Sheet:
     @property
     def id(self) -> str:
         """Unique in a report, and fit for a file's name."""
-        return f"{self.table.id}-{file_name(self.dataset)}-{self.protocol}"
+        return f"{file_name(self.table.id)}-{file_name(self.dataset)}-{self.protocol}"
 
     @property
     def method(self) -> str:
@@ -122,15 +134,16 @@ class Sheet:
     def podium(self, number: str, tuned: bool = False) -> dict[str, str]:
         """Which row is ``best`` and which ``second`` in ``final`` or ``avg``; rows of equal print share a place.
 
-        There is a contest only where all that take part had the same budget.
+        There is a contest only where all that take part had the same budget and saw the same stream.
 
         Args:
             tuned: among what our own lr and ω gave.
         """
         cells = [line.tuned if tuned else line.cell for line in self.lines if line.contends]
         ran = [(cell, mean) for cell in cells if cell and (mean := _score(cell, number)) is not None]
-        budgets = {run.result.cbp_planned for cell, _ in ran for run in cell.runs.values()}
-        if len(ran) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+        runs = [run.result for cell, _ in ran for run in cell.runs.values()]
+        budgets = {run.cbp_planned for run in runs}
+        if len(ran) < 2 or max(budgets) > SAME_BUDGET * min(budgets) or len({run.fingerprint for run in runs}) > 1:
             return {}
         scores = {cell.row.name: round(mean, 2) for cell, mean in ran}
         places = sorted(set(scores.values()), reverse=True)[:2]
@@ -144,7 +157,7 @@ class Report:
     Attributes:
         sheets: tables in the paper's order, then what belongs in none of them.
         results: every whole result, also those that contradict each other.
-        problems: what a person has to look at; none of it entered a number.
+        problems: what a person has to look at; what is wrong or in dispute entered no number.
         disputed: files of results that contradict each other.
     """
 

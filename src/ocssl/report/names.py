@@ -37,6 +37,10 @@ def spell(name: str) -> str:
     return KNOWN.get(name, name)
 
 
+LONGEST = 60
+"""Bytes of a name in a file's name; file systems take 255 for all of it."""
+
+
 def file_name(name: str) -> str:
     """A name as part of a file's; a digest keeps names apart that look the same then.
 
@@ -44,8 +48,13 @@ def file_name(name: str) -> str:
     ('cifar100-to-svhn', 'folder-my-frames-9812')
     """
     said = name.replace("->", "-to-")
-    plain = "".join(letter if letter.isalnum() else "-" for letter in said)
-    return plain if plain == said else f"{plain}-{crc32(name.encode()) % 65536:04x}"
+    plain = cut("".join(letter if letter.isalnum() else "-" for letter in said))
+    return plain if plain == said else f"{plain}-{crc32(name.encode(errors='replace')) % 65536:04x}"
+
+
+def cut(name: str) -> str:
+    """As much of a name as the name of a file has room for."""
+    return name.encode(errors="replace")[:LONGEST].decode(errors="ignore")
 
 
 def label(row: str) -> str:

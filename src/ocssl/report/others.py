@@ -55,7 +55,7 @@ def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
         final=Score({seed: run.result.final for seed, run in runs.items() if run.result.final is not None}),
         avg=Score({seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}),
         runs=runs,
-        problems=tuple(store.disputed(config, dataset).values()),
+        problems=tuple(dict.fromkeys(store.disputed(config, dataset).values())),
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.experiments.presets import row_name
-from ocssl.experiments.result import Result
 from ocssl.paper import Cell, Score, Stored
 from ocssl.report.columns import spent_by
 from ocssl.report.model import Line, Report, Sheet
@@ -32,7 +31,7 @@ def payload(report: Report) -> dict[str, Any]:
     families: dict[tuple[str, ...], dict[str, Any]] = {}
     for sheet in report.sheets:
         first = len(series)
-        series += [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.cells]
+        series += [_series(sheet, line, cell, names) for line in sheet.lines for cell in line.drawn]
         facets = {"dataset": sheet.dataset, "method": sheet.method, "protocol": sheet.protocol}
         facets["protocolName"] = spell(sheet.protocol)
         numbers = list(range(first, len(series)))
@@ -165,14 +164,14 @@ def curve_of(cell: Cell) -> dict[str, list[float]] | None:
 
 
 def step_milliseconds(cell: Cell) -> float | None:
-    """Training time of one step; None where runs come from several devices."""
+    """Training time of one step; None where times of runs do not compare."""
     if not cell.seconds.by_seed:
         return None
-    return 1000 * statistics.fmean(run.result.train_seconds / _steps(run.result) for run in cell.timed.values())
+    return 1000 * statistics.fmean(run.result.train_seconds / _steps(run) for run in cell.timed.values())
 
 
-def _steps(result: Result) -> float:
+def _steps(run: Stored) -> float:
     """As the paper counts them: n_p · N / b_s, and for i.i.d. training one for each batch of b."""
-    config = result.config
-    each = 1 / config["batch"] if config["iid"] else config["passes"] / config["stream_batch"]
-    return float(result.samples * each)
+    config = run.config
+    each = 1 / config["batch"] if config.iid else config["passes"] / config["stream_batch"]
+    return float(run.result.samples * each)

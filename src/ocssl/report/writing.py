@@ -37,13 +37,18 @@ def write_report(report: Report, folder: str | Path, formats: Collection[str] = 
     place = Path(folder)
     files: dict[str, bytes] = _figures(report, [name for name in FIGURES if name in formats])
     if "html" in formats:
-        files["report.html"] = to_html(report).encode()
+        files["report.html"] = _bytes(to_html(report))
     if "markdown" in formats:
         shown = [name for name in files if name.endswith(".png")] or [name for name in files if name.endswith(".svg")]
-        files["report.md"] = to_markdown(report, shown).encode()
+        files["report.md"] = _bytes(to_markdown(report, shown))
     if "latex" in formats:
-        files["tables.tex"] = to_latex(report).encode()
+        files["tables.tex"] = _bytes(to_latex(report))
     return [_write(place / name, content) for name, content in files.items()]
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8; what a path has that is no letter in any encoding is written like ``\\udcff``."""
+    return text.encode(errors="backslashreplace")
 
 
 def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 // Ours beside the paper's, a pair of bars for each row, as in the paper's first figure.
 
 const ROW = 27;
+const ABOVE = 17; // more for each row where names are too long to stand beside their bars
 
 function drawBars(sheet, width) {
   return ["final", "avg"].map((number) => barFigure(sheet, number, width)).filter(Boolean);
@@ -10,17 +11,20 @@ function barFigure(sheet, number, width) {
   const rows = sheet.series.filter((series) => series.runs.length);
   if (!rows.some((series) => series[number].mean !== null)) return null;
   const title = number === "final" ? "Final accuracy, %" : "Average accuracy along the stream, %";
-  const names = Math.min(150, width * 0.38);
+  const room = Math.min(150, width * 0.38);
+  const beside = rows.every((series) => widthOf(series.label) <= room - 10);
+  const [names, above] = beside ? [room, 0] : [0, ABOVE];
   const top = 26;
-  const height = top + rows.length * ROW + 6;
+  const height = top + rows.length * (ROW + above) + 6;
   const values = rows.flatMap((series) => [(series[number].mean || 0) + (series[number].std || 0), series[number].paper || 0]);
   const across = linear([0, Math.max(...values)], [names, width - 38]);
   const figure = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-roledescription": "figure", "aria-label": `${sheet.title}: ${title}, bars` });
   figure.append(svg("text", { class: "caption", x: 0, y: 12 }, title));
   const marks = rows.map((series, index) => {
     const score = series[number];
-    const y = top + index * ROW;
-    figure.append(svg("text", { class: series.contends ? "name" : "name bound", x: names - 10, y: y + 13, "text-anchor": "end" }, series.label));
+    const y = top + index * (ROW + above) + above;
+    const place = beside ? { x: names - 10, y: y + 13, "text-anchor": "end" } : { x: 0, y: y - 2 };
+    figure.append(svg("text", { class: series.contends ? "name" : "name bound", ...place }, shortened(series.label, width)));
     if (score.mean === null) {
       figure.append(svg("text", { x: names + 1, y: y + 13 }, "–"));
       return null;
@@ -33,7 +37,7 @@ function barFigure(sheet, number, width) {
       figure.append(svg("rect", { class: "bar theirs", look: series.look, x: names + 0.5, y: y + 16.5, width: Math.max(0, across(score.paper) - names - 0.5), height: 3.5, rx: 1 }));
     return {
       x: across(score.mean), y: y + 9, runs: () => series.runs,
-      covers: (px, py) => (py >= y && py < y + ROW ? 0 : Infinity),
+      covers: (px, py) => (py >= y - above && py < y + ROW ? 0 : Infinity),
       content: () => tipTable(series.label, scoreRows(series, number)),
     };
   });

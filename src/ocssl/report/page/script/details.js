@@ -31,7 +31,7 @@ function describeRun(run) {
   return [
     html("dl", { class: "figures" }, ...Object.entries(numbers).map(([name, value]) =>
       html("div", {}, html("dt", {}, name), html("dd", {}, value)))),
-    run.disputed ? html("p", { class: "warning" }, "Another file says otherwise about this very run; neither counts.") : null,
+    run.disputed ? html("p", { class: "warning" }, "This run is in dispute and does not count; the problems at the top of the page say why.") : null,
     ...result.warnings.map((warning) => html("p", { class: "warning" }, warning)),
     html("p", { class: "path" }, run.path),
     ...settings("Other numbers", {

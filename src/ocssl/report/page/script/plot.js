@@ -45,6 +45,20 @@ const marker = (series, x, y, r = 4.5) =>
 
 const path = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)},${y.toFixed(1)}`).join("");
 
+// How many pixels wide a text is in a figure.
+const ruler = document.createElement("canvas").getContext("2d");
+function widthOf(text) {
+  ruler.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
+// As much of a text as there is room for.
+function shortened(text, room) {
+  let end = text.length;
+  while (end > 1 && widthOf(text.slice(0, end)) > room - (end < text.length ? 12 : 0)) end -= 1;
+  return end < text.length ? `${text.slice(0, end)}…` : text;
+}
+
 // An empty figure with axes. `x` and `y`: {domain, ticks, spell, title, scale}.
 function frame(width, height, label, x, y) {
   const inner = { left: 40, right: width - 14, top: 26, bottom: height - 40 };

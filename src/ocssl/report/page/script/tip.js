@@ -26,6 +26,7 @@ function explore(figure, marks, { along = false, reach = 40 } = {}) {
     : svg("circle", { class: "ring", r: 7, visibility: "hidden" });
   figure.append(pointer);
   let at = -1;
+  let back = 0; // where focus comes back to from a dialog
 
   const leave = () => { at = -1; pointer.setAttribute("visibility", "hidden"); hideTip(); };
   const visit = (index, y = marks[index].y) => {
@@ -55,7 +56,7 @@ function explore(figure, marks, { along = false, reach = 40 } = {}) {
   figure.addEventListener("pointerdown", point);
   figure.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") leave(); });
   figure.addEventListener("blur", leave);
-  figure.addEventListener("focus", () => { if (figure.matches(":focus-visible")) visit(0); });
+  figure.addEventListener("focus", () => { if (figure.matches(":focus-visible")) visit(back); back = 0; });
   figure.addEventListener("click", (event) => {
     const { index, y } = nearest(event);
     if (index >= 0 && event.pointerType !== "touch") openIfAny(marks[index].runs(y));
@@ -63,7 +64,7 @@ function explore(figure, marks, { along = false, reach = 40 } = {}) {
   figure.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (step) visit((Math.max(at, 0) + step + marks.length) % marks.length);
-    else if (event.key === "Enter" && at >= 0) openIfAny(marks[at].runs(marks[at].y));
+    else if (event.key === "Enter" && at >= 0) { back = at; openIfAny(marks[at].runs(marks[at].y)); }
     else if (event.key === "Escape") leave();
     else return;
     event.preventDefault();
