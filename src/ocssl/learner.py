@@ -186,13 +186,16 @@ class Learner:
         return self
 
     def flush(self) -> Learner:
-        """Train on the images that wait for a full minibatch, as a smaller one."""
-        if self.pending == 1 and not self.machine.joint_views:
+        """Train on the images that wait for a full minibatch, as a smaller one.
+
+        Where :meth:`partial_fit` was cut short, what it had left waits too, and goes first, in full minibatches.
+        """
+        if self.pending % self.stream_batch == 1 and not self.machine.joint_views:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
-        if self.pending:
+        while self.pending:
             with self._lock:
-                remainder, self._pending = self._pending, self._pending[:0]
-                self._fit(remainder)
+                stream, self._pending = self._pending[: self.stream_batch], self._pending[self.stream_batch :]
+                self._fit(stream)
         return self
 
     def boundary(self) -> Learner:
@@ -279,6 +282,10 @@ class Learner:
         """The backbone itself, in training: images ``(n, 3, s, s)`` normalised, to features ``(n, d)``."""
         return self.machine.encoder.backbone
 
+    def at_rest(self) -> AbstractContextManager[object]:
+        """While this is open, between two minibatches, no other thread trains: what is read of the network is whole."""
+        return self._lock
+
     @property
     def losses(self) -> dict[str, float]:
         """Each part of the last step's loss by name, ``"total"`` included; empty before the first step."""
@@ -351,18 +358,20 @@ class Learner:
         changed: list[str] = []
         try:
             parameters = {**facts["parameters"], **overrides}
-            changed = [name for name in SHAPING if parameters.get(name) != facts["parameters"].get(name)]
             if backbone is not None:
                 parameters["backbone"] = backbone
             elif parameters["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+            changed = [name for name in SHAPING if parameters.get(name) != facts["parameters"].get(name)]
             learner = cls(**parameters)
             learner._restore(facts, tensors)
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (CheckpointError, KeyError, TypeError, RuntimeError) as error:
             reason = " ".join(str(error).split())  # torch lists misfits over several lines
             if changed:
                 others = " and ".join(f"{name}={overrides[name]!r}" for name in changed)
                 raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
+            if isinstance(error, CheckpointError):
+                raise
             raise CheckpointError(f"'{path}' does not fit this version of ocssl: {reason}") from error
         return learner
 
@@ -409,6 +418,8 @@ class Learner:
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
             machine.generator.manual_seed(seed_for(self.seed, facts["budget"]["steps"]))
         machine.steps.copy_(tensors["steps"])
+        if tensors["pending"].shape[1:] != self._pending.shape[1:]:
+            raise CheckpointError("the images that wait for a full minibatch are of another size")
         self.seen = facts["seen"]
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
         self._pending = tensors["pending"].to(machine.device)

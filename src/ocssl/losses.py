@@ -109,6 +109,8 @@ def relation_distillation(
 ) -> Tensor:
     """Cross-entropy between the past and the current model's softmaxed similarities of each sample to the others.
 
+    One sample, or two, have nothing to tell apart: 0.
+
     Args:
         current: ``(n, d)``, L2-normalised features of the model in training.
         past: ``(n, d)``, L2-normalised features of the past model; receives no gradient.
@@ -123,7 +125,7 @@ def relation_distillation(
     def relations(rows: Tensor, scale: float) -> Tensor:
         return (rows @ rows.T / scale).masked_fill(~other, float("-inf"))
 
-    target = relations(past.detach(), past_temperature).softmax(dim=1)
+    target = relations(past.detach(), past_temperature).softmax(dim=1).masked_fill(~other, 0.0)
     log_student = relations(current, temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
     return -(target * log_student).sum(dim=1).mean()
 

@@ -128,6 +128,18 @@ def test_the_loss_is_contrast_of_the_anchors_plus_weighted_forgetting(
     torch.testing.assert_close(got["forgetting"], strategy.weight * forgetting)
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_samples_have_nothing_to_forget_and_leave_the_weight_open(build, some_views, batch_of, n):
+    strategy, encoder = build(Scale)
+    few = parts(strategy, encoder, batch_of(n, 0), some_views(n))
+    assert few["forgetting"].item() == 0
+    sum(few.values()).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
+    assert strategy.weight.isnan()
+    enough = parts(strategy, encoder, batch_of(3, 0), some_views(3))
+    torch.testing.assert_close(enough["forgetting"], 0.15 * enough["contrast"])
+
+
 def test_the_first_step_fixes_the_weight_and_later_steps_keep_it(build, some_views, batch_of):
     strategy, encoder = build(Scale, share=0.15)
     first = parts(strategy, encoder, batch_of(3, 0), some_views(3))

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ocssl import Learner
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, ConfigError
 from ocssl.export import load, of_learner, publish
 
 TINY = {"image_size": 8, "stream_batch": 4, "batch": 8, "passes": 1, "memory_size": 8, "hidden_dim": 8, "output_dim": 8}
@@ -58,6 +58,18 @@ def test_a_copy_of_the_learners_encoder_leaves_the_learner_alone(learner: Learne
     assert np.array_equal(learner.transform(IMAGES), expected)
 
 
+def test_a_copy_of_an_encoder_with_double_precision_takes_images_like_any_other() -> None:
+    learner = Learner(backbone="convnet-w8", device="cpu", precision="fp64", **TINY).partial_fit(IMAGES)
+    encoder = of_learner(learner)
+    np.testing.assert_allclose(encoder.transform(IMAGES), learner.transform(IMAGES), rtol=1e-4, atol=1e-5)
+    assert encoder(torch.rand(2, 3, 8, 8)).dtype == torch.float32
+
+
+def test_features_of_no_images_at_once_are_refused(learner: Learner) -> None:
+    with pytest.raises(ConfigError, match="batch must be a whole number of at least 1, not 0"):
+        of_learner(learner).transform(IMAGES, batch=0)
+
+
 def test_an_encoder_can_be_fine_tuned_as_a_plain_module(learner: Learner) -> None:
     encoder = of_learner(learner)
     model = nn.Sequential(encoder, nn.Linear(encoder.feature_dim, 2)).train()
@@ -82,6 +94,20 @@ def test_an_encoder_on_a_module_of_ones_own_asks_for_it(tmp_path: Path) -> None:
     assert np.array_equal(load(tmp_path / "encoder", backbone=own()).transform(IMAGES), learner.transform(IMAGES))
     with pytest.raises(CheckpointError, match="does not fit the backbone"):
         load(tmp_path / "encoder", backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 6)))
+
+
+@pytest.mark.parametrize(("place", "index", "lost"), [("encoder", "encoder", "stem"), ("saved", "learner", "budget")])
+def test_an_encoder_of_another_version_is_refused_with_what_it_lacks(
+    learner: Learner, tmp_path: Path, place: str, index: str, lost: str
+) -> None:
+    publish(learner, tmp_path / "encoder")
+    learner.save(tmp_path / "saved")
+    file = tmp_path / place / f"{index}.json"
+    content = json.loads(file.read_text())
+    del content["facts"][lost]
+    file.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=f"{place}' does not fit this version of ocssl: '{lost}'"):
+        load(tmp_path / place)
 
 
 def test_a_damaged_encoder_is_refused_at_once(learner: Learner, tmp_path: Path) -> None:

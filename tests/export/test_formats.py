@@ -104,6 +104,12 @@ def test_other_backbones_are_not_passed_off_as_torchvisions(encoder: FrozenEncod
     assert not list(tmp_path.iterdir())
 
 
+def test_an_encoder_in_training_goes_on_training_after_an_export(tmp_path: Path) -> None:
+    encoder = make("convnet-w8").train()
+    assert export(encoder, tmp_path / "encoder.safetensors", "safetensors") == 0
+    assert all(module.training for module in encoder.modules())
+
+
 def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path) -> None:
     @formats.register("off-by-a-bit")
     def write(original: FrozenEncoder, path: Path):  # type: ignore[no-untyped-def]
@@ -181,6 +187,13 @@ def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp
     )
     with pytest.raises(CheckpointError, match="holds something else"):
         write_hub_folder(encoder, tmp_path)
+
+
+def test_a_card_names_a_source_whose_name_is_no_valid_text(tmp_path: Path) -> None:
+    encoder = make("convnet-w8")
+    encoder.facts["sources"] = {os.fsdecode("folder:Tür ".encode() + b"d\xe9p\xf4t"): 9}
+    card = (write_hub_folder(encoder, tmp_path / "hub") / "README.md").read_text(encoding="utf-8")
+    assert "- folder Tür d\\udce9p\\udcf4t: 9 images" in card
 
 
 def test_the_command_writes_and_tells_the_difference(

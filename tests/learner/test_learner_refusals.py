@@ -154,6 +154,8 @@ OVERRIDES = [
         {"device": "cpu", "hidden_dim": 17, "output_dim": 33},
         "other settings than hidden_dim=17 and output_dim=33; leave",
     ),
+    ({"image_size": 16}, "other settings than image_size=16; leave that out"),
+    ({"memory_size": 99}, "other settings than memory_size=99; leave that out"),
     ({"devise": "cpu"}, "unknown setting of a learner 'devise'; did you mean 'device'"),
 ]
 
@@ -164,6 +166,13 @@ def test_a_setting_that_a_saved_state_cannot_go_on_with_is_named(tmp_path, overr
     with pytest.raises(ConfigError, match=message) as refusal:
         ocssl.Learner.load(tmp_path / "state", **overrides)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("waiting", [0, 2])
+def test_images_that_wait_cannot_become_larger(tmp_path, waiting) -> None:
+    small_learner("finetune").partial_fit(small_stream(4 + waiting)).save(tmp_path / "state")
+    with pytest.raises(ConfigError, match="saved with other settings than image_size=16; leave that out"):
+        ocssl.Learner.load(tmp_path / "state", image_size=16)
 
 
 def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_path) -> None:

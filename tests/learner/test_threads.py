@@ -14,6 +14,7 @@ import torch
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
+from ocssl.export import load, of_learner, publish
 
 
 @contextlib.contextmanager
@@ -76,6 +77,25 @@ def test_what_another_thread_saves_is_a_state_between_two_minibatches(tmp_path) 
         if resumed.pending:
             resumed.partial_fit(small_stream(1))
             assert_same_networks(learner, resumed)
+
+
+def test_encoders_that_another_thread_takes_out_or_publishes_are_of_a_moment_between_two_minibatches(tmp_path) -> None:
+    learner, found = small_learner("er"), []
+
+    def take_out() -> None:
+        publish(learner, tmp_path / "encoder")
+        found.extend(bits(encoder.backbone) for encoder in (of_learner(learner), load(tmp_path / "encoder")))
+        sleep(0.001)
+
+    moments = {bits(learner.network)}
+    with meanwhile(take_out):
+        learner.partial_fit(small_stream(160), callback=lambda learner: moments.add(bits(learner.network)))
+    assert len(found) > 4
+    assert {*found} <= moments
+
+
+def bits(network: torch.nn.Module) -> bytes:
+    return b"".join(tensor.numpy().tobytes() for tensor in network.state_dict().values())
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])

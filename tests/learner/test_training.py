@@ -107,6 +107,37 @@ def test_the_callback_sees_every_minibatch_and_may_save(tmp_path) -> None:
     assert torch.equal(resumed.machine.encoder.backbone.convs[0].weight, whole.machine.encoder.backbone.convs[0].weight)
 
 
+def test_a_backbone_given_in_evaluation_mode_learns_the_same_whether_or_not_it_is_used_meanwhile() -> None:
+    stream, features = small_stream(40), []
+    for use in (False, True):
+        torch.manual_seed(0)
+        own = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        )
+        learner = small_learner("cla-e", backbone=own.eval()).partial_fit(stream[:20])
+        if use:
+            learner.transform(stream[:3])
+        features.append(learner.partial_fit(stream[20:]).encode(stream))
+    assert torch.equal(*features)
+
+
+def test_what_a_call_that_was_cut_short_left_is_flushed_in_full_minibatches(tmp_path) -> None:
+    stream = small_stream(22)
+
+    def save_and_break_off(learner: ocssl.Learner) -> None:
+        learner.save(tmp_path / "state")
+        raise KeyboardInterrupt
+
+    broken = small_learner("cla-r")
+    with pytest.raises(KeyboardInterrupt):
+        broken.partial_fit(stream, callback=save_and_break_off)
+    whole = small_learner("cla-r").partial_fit(stream).flush()
+    for learner in (broken, ocssl.Learner.load(tmp_path / "state")):
+        assert (learner.seen, learner.pending) == (4, 18)
+        assert (learner.flush().seen, learner.pending, learner.budget.spent) == (22, 0, whole.budget.spent)
+        assert torch.equal(learner.encode(stream), whole.encode(stream))
+
+
 def test_teacher_of_cla_follows_in_closed_form() -> None:
     learner = small_learner("cla-b", tau=0.9)
     weight = learner.machine.encoder.backbone.convs[0].weight

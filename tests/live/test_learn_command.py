@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from pathlib import Path
 
+import pytest
 from command import Command
-from frames import write_frames
+from frames import tiny_options, write_frames
+
+from ocssl.cli.learn import learn
 
 SCREEN = 40
 
@@ -25,6 +30,23 @@ def test_a_mistyped_setting_is_answered_with_those_of_a_learner(ocssl: Command, 
     assert "dataset" not in err
     _, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", "=0.1")
     assert "'=0.1' must have the form key=value" in err
+
+
+class FullDisk(io.StringIO):
+    """A log that cannot grow."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_cannot_be_written_stops_no_learning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(6))
+    (frames / "00003b.png").touch()
+    monkeypatch.setattr("sys.stderr", FullDisk())
+    learn(str(frames), tmp_path / "state", settings=tiny_options()[1::2], report_every=0)
+    assert "learned from 6 images" in capsys.readouterr().out
 
 
 def test_numbers_that_mean_nothing_are_refused(ocssl: Command, tmp_path: Path) -> None:

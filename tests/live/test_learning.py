@@ -126,6 +126,13 @@ def test_files_with_names_that_are_not_utf8_are_learned_from_once(tmp_path: Path
     assert quiet_learn(frames, state).seen == 5
 
 
+def test_a_refused_file_is_told_in_text_that_can_be_printed(tmp_path: Path) -> None:
+    frames, lines = write_frames(tmp_path / "frames", range(4)), []
+    (frames / os.fsdecode(b"caf\xe9.png")).write_text("not an image")
+    quiet_learn(frames, tmp_path / "state", tell=lambda line: lines.append(line.encode("utf-8")))
+    assert lines[0].startswith(b"refused caf\\udce9.png: it is not an image")
+
+
 def test_a_pipe_among_the_frames_is_passed_over(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(4))
     os.mkfifo(frames / "00002b.png")
@@ -329,6 +336,18 @@ def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path) -
     assert not any("warning" in line or "rank" in line for line in lines)
 
 
+def test_a_last_image_that_cannot_be_learned_from_alone_waits_for_the_next_ones(tmp_path: Path) -> None:
+    frames, state, lines = write_frames(tmp_path / "frames", range(9)), tmp_path / "state", []
+    for _ in range(2):
+        learner = quiet_learn(frames, state, joint_views=False, tell=lines.append)
+        assert (learner.seen, learner.pending) == (8, 1)
+    assert sum("one image is left" in line for line in lines) == 2
+    write_frames(frames, range(9, 12))
+    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, joint_views=False, **TINY)
+    whole.partial_fit(np.stack([frame(number) for number in range(12)]))
+    assert_alike(quiet_learn(frames, state, joint_views=False), whole)
+
+
 def own_network(seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
     return torch.nn.Sequential(
@@ -371,6 +390,15 @@ def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: P
     (state / ".DS_Store").touch()
     assert quiet_learn(frames, state).seen == 4
     assert (state / "features.parquet").exists()
+
+
+def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "metrics.jsonl").unlink()
+    write_frames(frames, range(4, 8))
+    assert_alike(quiet_learn(frames, state), by_hand(list(range(8))))
+    assert (state / "metrics.jsonl").read_text().startswith('{"seen": 8,')
 
 
 def test_a_state_whose_ledger_is_lost_is_not_taught_everything_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,14 @@ import torch
 from frames import TINY
 
 from ocssl import Learner
+from ocssl.data.origin import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.live import health, pace
-from ocssl.live.arrivals import Paths
+from ocssl.experiments.folder import RunFolder
+from ocssl.live import health, pace, sizes
+from ocssl.live.arrivals import Arrivals, Paths
 from ocssl.live.ledger import Ledger
+from ocssl.live.sizes import size_for
+from ocssl.live.state import StateFolder
 
 
 def test_a_ledger_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:
@@ -94,6 +99,77 @@ def test_a_list_of_paths_that_breaks_off_gives_what_came_before_and_then_says_wh
         assert [item.name for item in paths.take(2)] == ["one.png"]
         with pytest.raises(DataError, match="cannot be read on: the line went dead"):
             taken(paths)
+
+
+def test_a_list_of_paths_with_zero_bytes_in_it_names_no_files(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger") as ledger:
+        paths = Paths(["one.png\0two.png\n", "three.png\n"], ledger)
+        assert taken(paths) == ["one.png\0two.png", "three.png"]
+    assert size_for(Path("one.png\0two.png"), "cpu") is None
+
+
+def test_a_path_from_the_working_folder_is_another_one_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    with Ledger(tmp_path / "ledger") as ledger:
+        for folder in ("monday", "tuesday", "monday"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            monkeypatch.chdir(tmp_path / folder)
+            paths = Paths(["one.png\n", "./one.png\n", f"{tmp_path}/{folder}/one.png\n"], ledger)
+            for item in paths.take(4):
+                given.append((item.name, item.picture))
+                paths.done(item)
+    assert [picture for _, picture in given] == [tmp_path / day / "one.png" for day in ("monday", "tuesday")]
+
+
+def test_a_file_that_vanishes_while_its_size_is_looked_up_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizes, "decode", lambda picture, size: None)  # it was there a moment ago
+    assert size_for(tmp_path / "gone.png", "cpu") is None
+
+
+class Counting(Arrivals):
+    """A hundred thousand pictures that come again in every session."""
+
+    key = "numbers"
+
+    def __init__(self) -> None:
+        self.left, self.largest = 100_000, 0
+
+    def take(self, count: int) -> list[Item]:
+        self.largest = max(self.largest, count)
+        count = min(count, self.left)
+        self.left -= count
+        return [Item("one", b"")] * count
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None: ...
+
+
+def test_what_is_passed_over_is_not_all_held_in_memory() -> None:
+    arrivals = Counting()
+    arrivals.skip(70_001)
+    assert (arrivals.left, arrivals.largest < 1000) == (29_999, True)
+
+
+def test_a_line_of_metrics_that_a_full_disk_cuts_short_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, metrics = StateFolder(tmp_path), tmp_path / "metrics.jsonl"
+    state.note({"seen": 1})
+    with monkeypatch.context() as full:
+        full.setattr(RunFolder, "append", half_a_line)
+        with pytest.raises(CheckpointError, match="no space left"):
+            state.note({"seen": 2})
+    state.note({"seen": 3})
+    assert [json.loads(line) for line in metrics.read_text().splitlines()] == [{"seen": 1}, {"seen": 3}]
+
+
+def half_a_line(folder: RunFolder, line: dict[str, object]) -> None:
+    with folder.metrics.open("a") as file:
+        file.write('{"see')
+    raise CheckpointError("could not write: no space left on device")
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, rates: list[float], **given: object) -> tuple[dict[str, object], float]:

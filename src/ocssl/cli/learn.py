@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,7 +95,8 @@ def learn(
 
     def tell(line: str) -> None:
         if not quiet or line.startswith("warning"):
-            typer.echo(line, err=True)
+            with contextlib.suppress(OSError):  # a log on a full disk, or a reader that left, stops no learning
+                typer.echo(line, err=True)
 
     try:
         learner = learn_live(

@@ -22,6 +22,7 @@ from ocssl.errors import CheckpointError
 from ocssl.images import Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
+from ocssl.settings import require
 
 KIND = "encoder"
 
@@ -68,7 +69,7 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
-        device = self.mean.device
+        device, batch = self.mean.device, require("batch", batch, low=1, whole=True)
         pixels = as_uint8(images, self.image_size)
         was_training = self.training
         self.eval()
@@ -91,8 +92,10 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     >>> of_learner(learner).transform(np.zeros((2, 8, 8, 3), dtype=np.uint8)).shape
     (2, 32)
     """
-    network, width = copy.deepcopy(learner.network), learner.machine.encoder.feature_dim
-    encoder = FrozenEncoder(network, width, learner.image_size, learner.mean, learner.std, _facts(learner))
+    with learner.at_rest():
+        network, facts = copy.deepcopy(learner.network).float(), _facts(learner)
+    width = learner.machine.encoder.feature_dim
+    encoder = FrozenEncoder(network, width, learner.image_size, learner.mean, learner.std, facts)
     return encoder.to(learner.machine.device)
 
 
@@ -106,8 +109,9 @@ def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | 
         the version, one more than that of the encoder which was there.
     """
     version = published_version(path) + 1
-    facts = _facts(learner) | {"version": version, "sources": dict(sources or {})}
-    checkpoint.write(path, KIND, facts, learner.network.state_dict())
+    with learner.at_rest():
+        facts = _facts(learner) | {"version": version, "sources": dict(sources or {})}
+        checkpoint.write(path, KIND, facts, learner.network.state_dict())
     return version
 
 
@@ -135,22 +139,22 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
 
     While a learner writes, this gives the encoder before or the one after, never a mixture.
     """
-    if Path(path).is_file():
-        facts, tensors = _of_file(Path(path))
-    else:
-        place, kind = _find(Path(path))
-        facts, tensors = _read(place, kind)
+    facts, tensors, kind = _found(Path(path))
+    try:
         if kind == "learner":
             facts, tensors = _of_saved_learner(facts, tensors)
-    spec = backbone if backbone is not None else facts["backbone"]
+        own, size, stem, mean, std = (facts[name] for name in ("backbone", "image_size", "stem", "mean", "std"))
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
+    spec = backbone if backbone is not None else own
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    network, width = build_backbone(spec, facts["image_size"], facts["stem"])
+    network, width = build_backbone(spec, size, stem)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
-    return FrozenEncoder(network, width, facts["image_size"], facts["mean"], facts["std"], facts).to(device)
+    return FrozenEncoder(network, width, size, mean, std, facts).to(device)
 
 
 def _facts(learner: Learner) -> dict[str, Any]:
@@ -172,6 +176,13 @@ def _described(parameters: Mapping[str, Any], seen: int, cbp: int) -> dict[str, 
         "cbp": cbp,
         "ocssl": __version__,
     }
+
+
+def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+    if path.is_file():
+        return *_of_file(path), KIND
+    place, kind = _find(path)
+    return *_read(place, kind), kind
 
 
 def _find(path: Path) -> tuple[Path, str]:

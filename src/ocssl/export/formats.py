@@ -7,6 +7,7 @@ torchvision is of the bare backbone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import warnings
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
     """
     write, target = formats.get(to), Path(path)
     draft = target.with_name(f".draft-{target.name}")
-    encoder = encoder.cpu().eval()
+    encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         difference = _difference(encoder, write(encoder, draft))

@@ -33,7 +33,8 @@ def write_hub_folder(
     export(encoder, place / WEIGHTS, "safetensors")
     try:
         (place / "config.json").write_text(json.dumps(encoder.facts, indent=1) + "\n")
-        (place / "README.md").write_text(model_card(encoder, data=data, license=license))
+        card = model_card(encoder, data=data, license=license)
+        (place / "README.md").write_bytes(card.encode(errors="backslashreplace"))  # names of folders need not be UTF-8
     except OSError as error:
         raise CheckpointError(f"could not write '{place}': {error.strerror or error}") from error
     return place

@@ -18,6 +18,7 @@ from ocssl.data.origin import Item, Origin
 from ocssl.errors import DataError
 from ocssl.live.ledger import Ledger
 
+SKIPPED_AT_ONCE = 64  # images in memory while others are passed over
 LOOK_EVERY = 1.0  # seconds between two looks into a folder that is followed
 LOOKING_SHARE = 10  # looking takes at most one part in so many of the time, however large the folder
 WAIT = 0.2  # seconds to wait for a line of input before the caller may see to other things
@@ -43,8 +44,11 @@ class Arrivals(ABC):
         """Called for every image that was used or, with a problem, refused."""
 
     def skip(self, count: int) -> None:
-        """Pass over the images that were handed out in earlier sessions; here they are taken and thrown away."""
-        while count > 0 and (items := self.take(count)):
+        """Pass over the images that were handed out in earlier sessions; here they are taken and thrown away.
+
+        Where what was taken does not come again, as in a message queue, there is nothing to pass over: override this.
+        """
+        while count > 0 and (items := self.take(min(count, SKIPPED_AT_ONCE))):
             count -= len(items)
 
 
@@ -137,7 +141,8 @@ class Folder(_Named):
 class Paths(_Named):
     """Paths that arrive as lines, on standard input for instance; a path that was used is not used again.
 
-    A path need not be valid text: bytes that are none reach the file system as they are.
+    A path need not be valid text: bytes that are none reach the file system as they are. One that begins in the working
+    folder is remembered with it: another folder may have files of the same names.
     """
 
     def __init__(self, lines: Iterable[str], ledger: Ledger) -> None:
@@ -151,7 +156,7 @@ class Paths(_Named):
 
     def take(self, count: int) -> list[Item]:
         """The paths that have come; fewer than asked for before a place that cannot be read."""
-        items: dict[str, Item] = {}
+        items: dict[Path, Item] = {}
         while len(items) < count and not self.over and self._broken is None:
             try:
                 line = self._queue.get(timeout=WAIT)
@@ -161,13 +166,19 @@ class Paths(_Named):
                 self.over = True
             elif isinstance(line, Exception):
                 self._broken = line
-            elif (name := line.rstrip("\r\n")) and not self._ledger.holds(self.key, name, stamp_of(Path(name))):
-                items[name] = Item(name, Path(name))
+            elif name := line.rstrip("\r\n"):
+                path = Path(name).absolute()
+                if not self._ledger.holds(self.key, str(path), stamp_of(path)):
+                    items[path] = Item(name, path)
         if self._broken is not None and not items:  # what was read before it is good
             raise DataError(
                 f"the list of paths cannot be read on: {self._broken}; send it again, one path per line"
             ) from self._broken
         return list(items.values())
+
+    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Note the whole path."""
+        self._ledger.add(self.key, str(item.picture), stamp=stamp, problem=problem)
 
     def _read(self, lines: Iterable[str]) -> None:
         end: Exception | None = None
@@ -190,7 +201,7 @@ def stamp_of(picture: object) -> str:
         return ""
     try:
         stat = picture.stat()
-    except OSError:
+    except (OSError, ValueError):  # the second is for what cannot be a path, with a zero byte in it
         return ""
     return f"{stat.st_size} {stat.st_mtime_ns}"
 

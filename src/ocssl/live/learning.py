@@ -18,7 +18,7 @@ from ocssl.data.decode import BadImage, Pixels, decode
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
-from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
 from ocssl.experiments.diagnosis import collapse, diagnose
 from ocssl.experiments.signals import Interrupted, StopRequest
 from ocssl.learner import Learner, check_names
@@ -144,7 +144,7 @@ class _Session:
                 self._try_to_save()
                 raise
             if not stop.pending:
-                self.learner.flush()
+                self._finish()
             self._report()
             self.folder.save(self.learner, self.place, self.ledger)
         if stop.pending:
@@ -163,6 +163,13 @@ class _Session:
                 time.sleep(IDLE)
             self._now_and_then()
             items = self.arrivals.take(self.learner.stream_batch)
+
+    def _finish(self) -> None:
+        """Learn from what waits for a full minibatch; a single image that may need company goes on waiting."""
+        try:
+            self.learner.flush()
+        except InputError:
+            self.tell("one image is left that cannot be learned from alone; it is saved, and waits for the next ones")
 
     def _learn(self, items: list[Item]) -> None:
         images = []
@@ -191,7 +198,8 @@ class _Session:
     def _refuse(self, item: Item, stamp: str, problem: str) -> None:
         self.refused += 1
         self.arrivals.done(item, stamp=stamp, problem=problem)
-        self.tell(f"refused {item.name}: {problem}")
+        name = item.name.encode(errors="backslashreplace").decode()  # not every terminal takes a name that is no UTF-8
+        self.tell(f"refused {name}: {problem}")
 
     # ------------------------------------------------------------------ now and then
 

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ocssl.data.decode import BadImage, Picture, decode
+from ocssl.pictures import bad_images
 from ocssl.settings import pick_device
 
 LARGEST_ON_CPU, LARGEST_ON_GPU = 64, 224
@@ -24,12 +25,13 @@ def size_for(picture: Picture | BadImage, device: str = "auto") -> int | None:
     """
     if isinstance(picture, BadImage):
         return None
+    largest = LARGEST_ON_CPU if pick_device(device).type == "cpu" else LARGEST_ON_GPU
     try:
         decode(picture, LARGEST_ON_CPU)
+        with bad_images():  # a file may vanish in between
+            return min(*_sides(picture), largest)
     except BadImage:
         return None
-    largest = LARGEST_ON_CPU if pick_device(device).type == "cpu" else LARGEST_ON_GPU
-    return min(*_sides(picture), largest)
 
 
 def _sides(picture: Picture) -> tuple[int, int]:

@@ -81,7 +81,8 @@ class StateFolder:
             place, metrics = Place(**state["place"]), int(state["metrics_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
-        self._folder.cut_metrics(metrics)
+        if self._metrics_bytes() > metrics:  # fewer: somebody took the file away, and nothing depends on it
+            self._folder.cut_metrics(metrics)
         return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), place
 
     def ledger(self, place: Place) -> Ledger:
@@ -105,9 +106,21 @@ class StateFolder:
         ours = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
         return all(place.name in ours or place.name.startswith(".") for place in self.path.iterdir())
 
+    def _metrics_bytes(self) -> int:
+        try:
+            return self._folder.metrics.stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def note(self, numbers: dict[str, Any]) -> None:
-        """Add a line of metrics."""
-        self._folder.append(numbers)
+        """Add a line of metrics; where a full disk takes only a part of it, none of it stays."""
+        size = self._metrics_bytes()
+        try:
+            self._folder.append(numbers)
+        except CheckpointError:
+            with contextlib.suppress(CheckpointError):
+                self._folder.cut_metrics(size)
+            raise
 
 
 def _short(source: str) -> str:

@@ -85,7 +85,7 @@ class Encoder(nn.Module):
         self.feature_dim = feature_dim
         with torch.no_grad():
             self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
-        projector.train()
+        self.train()  # a backbone of the user's own may come in evaluation mode
         self.group = current()
 
     def forward(self, views: Tensor, joint: bool) -> Features:

@@ -53,7 +53,8 @@ class Scale(Strategy):
             authors' order of rows amounts to.
         past: when the past model is copied: once per stream ``"minibatch"`` (origin) or before every ``"pass"``.
         raw: take backbone features as they come to tell who is alike (authors), instead of scaled to length 1.
-        share: weight of the forgetting part, fixed on the first step so that it is this share of the contrast.
+        share: weight of the forgetting part, fixed on the first step with three samples or more so that it is this
+            share of the contrast.
     """
 
     composition = "stream+replay"
@@ -101,10 +102,10 @@ class Scale(Strategy):
             past = F.normalize(full(self.past(views[:1], features.joint).projected), dim=-1)
         contrast = self._contrast(current, features.backbone, batch)
         forget = relation_distillation(current[0], past[0])
-        with torch.no_grad():
-            first = self.share * contrast / forget.clamp(min=1e-12)
-            self.weight.copy_(torch.where(self.weight.isnan(), first, self.weight))
-        return {"contrast": contrast, "forgetting": self.weight * forget}
+        with torch.no_grad():  # fewer than three samples have no relations to weigh
+            begins = self.weight.isnan() & (forget > 0)
+            self.weight.copy_(torch.where(begins, self.share * contrast / forget, self.weight))
+        return {"contrast": contrast, "forgetting": self.weight.nan_to_num() * forget}
 
     def _contrast(self, projected: Tensor, backbone: Tensor, batch: Batch) -> Tensor:
         views, n, _ = projected.shape
