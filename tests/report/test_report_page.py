@@ -75,6 +75,16 @@ def test_strings_from_results_stay_strings(few: Path) -> None:
     assert "<b>broken.json" not in text
 
 
+def test_the_list_of_runs_says_which_were_measured_on_other_images_and_which_shared_their_device(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    shared = base.model_dump() | {"hardware": base.hardware | {"runs_at_once": 8}, "train_seconds": 385.0}
+    trial = Result.model_validate(shared | {"config": base.config | {"measure_on": "validation", "lr": 0.07}})
+    (few / "trial.json").write_text(trial.to_json())
+    _, _, listed = to_html(read_report(few)).partition('aria-label="Every run"')
+    assert listed.count('<span class="flag">on validation images</span>') == 1
+    assert listed.count(">385, 8 at once<") == 1
+
+
 def test_what_is_not_a_number_does_not_break_the_page(few: Path) -> None:
     path = few / CLA_E.format(0)
     path.write_text(path.read_text().replace('"cores": 16', '"cores": NaN'))

@@ -96,7 +96,7 @@ class Cell:
     @property
     def timed(self) -> dict[int, Stored]:
         """Runs whose time says what training costs: those that had their device to themselves."""
-        return {seed: run for seed, run in self.runs.items() if run.result.hardware.get("runs_at_once", 1) == 1}
+        return {seed: run for seed, run in self.runs.items() if run.at_once == 1}
 
     @property
     def devices(self) -> set[str]:

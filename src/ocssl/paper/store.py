@@ -43,6 +43,11 @@ class Stored:
         return key(self.config), self.result.dataset
 
     @property
+    def at_once(self) -> object:
+        """How many runs were on its device at once, by what it says itself."""
+        return self.result.hardware.get("runs_at_once", 1)
+
+    @property
     def numbers(self) -> tuple[object, ...]:
         """What two results of the same run have in common."""
         return self.result.final, self.result.avg, tuple(self.result.curve)

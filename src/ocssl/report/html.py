@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 from importlib import resources
 from itertools import groupby
@@ -194,13 +195,21 @@ def _run(stored: Stored, id: str, disputed: bool) -> str:
         Entry(result.final),
         Entry(result.avg),
         Entry(result.cbp_spent, text=f"{result.cbp_spent:,}"),
-        seconds_entry(result.train_seconds),
+        _time(stored),
     )
     numbers = "".join(_entry(value, {}) for value in values)
     name = label(row)
     link = f'<button type="button" class="open" data-runs="{id}"><span class="value">{escape(name)}</span></button>'
+    images = stored.config.measure_on
+    link += f' <span class="flag">on {images} images</span>' if images != "test" else ""
     link += ' <span class="flag">disagrees with another file</span>' if disputed else ""
     return f"<tr {_facets(**facets)}>{_row_head(look_name(row), name, link)}{words}{numbers}</tr>"
+
+
+def _time(stored: Stored) -> Entry:
+    """The time of a run, and where others were on its device, how many in all."""
+    alone = seconds_entry(stored.result.train_seconds)
+    return alone if stored.at_once == 1 else replace(alone, text=f"{alone.plain()}, {stored.at_once} at once")
 
 
 def _badge(protocol: str) -> str:
