@@ -26,6 +26,7 @@ from ocssl.paper.tuned import Tuned, read_values
 from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep
+from ocssl.sweeps.trials import Book
 
 TINY = {
     "samples_per_class": 10,
@@ -231,12 +232,25 @@ def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> Non
         read_values(tmp_path / "rows.yaml", which)
 
 
-@pytest.mark.parametrize("file", sorted((PUBLISHED / "tuning").glob("*.yaml")), ids=lambda file: file.stem)
-def test_what_the_published_sweeps_would_find_is_accepted(tmp_path: Path, file: Path) -> None:
-    sweep = read_sweep(file, {"execution": "compiled"})
-    for values in sweep.listed():
-        (tmp_path / "best.yaml").write_text(yaml.safe_dump(sweep.configuration(values)))
-        assert read_values(tmp_path / "best.yaml", HIGH) == {file.stem: values}
+@pytest.mark.parametrize("row", ["er-fifo", "cla-r", "cla-e"])
+def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_takes(tmp_path: Path, row: str) -> None:
+    folder = PUBLISHED / "tuning" / row
+    sweep, book = read_sweep(folder / "sweep.yaml"), Book(folder / "trials.jsonl")
+    assert len(book.trials) == len(sweep.listed())
+    assert all(trial.values in sweep.listed() for trial in book.trials)
+    for trial in book.trials:
+        results = [read_result(folder / trial.folder / f"seed{seed}" / "result.json") for seed in trial.seeds]
+        assert trial.scores == [result.final for result in results]
+        assert {result.config["measure_on"] for result in results} == {"validation"}
+        (tmp_path / "best.yaml").write_text(yaml.safe_dump(sweep.configuration(trial.values)))
+        assert read_values(tmp_path / "best.yaml", HIGH) == {row: trial.values}
+    best = max(book.trials, key=lambda trial: trial.score or 0.0)
+    assert read_values(folder / "best.yaml", HIGH) == {row: best.values}
+
+
+def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
+    for row, values in read_store(PUBLISHED).tuned[HIGH].items():
+        assert read_values(PUBLISHED / "tuning" / row / "best.yaml", HIGH) == {row: values}
 
 
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
