@@ -190,6 +190,21 @@ def test_an_empty_folder_and_a_missing_one_are_told_apart(tmp_path: Path) -> Non
         quiet_learn(tmp_path / "missing", tmp_path / "state")
 
 
+def test_a_learner_that_never_began_leaves_no_folder_but_takes_none_away(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "own").mkdir()
+    for state in ("state", "own"):
+        with pytest.raises(DataError, match="there is no usable image"):
+            quiet_learn(tmp_path / "empty", tmp_path / state)
+    assert not (tmp_path / "state").exists()
+    assert (tmp_path / "own").is_dir()
+    frames = write_frames(tmp_path / "frames", range(6))
+    quiet_learn(frames, tmp_path / "own")
+    with pytest.raises(DataError, match="there is nothing at"):
+        quiet_learn(tmp_path / "missing", tmp_path / "own")
+    assert_alike(quiet_learn(frames, tmp_path / "own"), by_hand([*range(6)]))
+
+
 def test_paths_on_standard_input_are_learned_from_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = write_frames(tmp_path / "frames", range(6))
     lines = [f"{frames}/{number:05d}.png\n" for number in (5, 1, 1, 0, 3, 99)]

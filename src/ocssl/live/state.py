@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -53,8 +54,10 @@ class StateFolder:
     def opened(self) -> Iterator[None]:
         """Make the folder if need be, and keep every other learner out of it.
 
-        What others put into a learner's folder stays there; a folder of theirs does not become a learner's.
+        What others put into a learner's folder stays there; a folder of theirs does not become a learner's. One that
+        was made here for a learner that never began, because there was no image for instance, is taken away again.
         """
+        made = not self.path.exists()
         if self._folder.config.exists():
             raise ConfigError(f"'{self.path}' holds a run of an experiment; choose another --state")
         if self.path.exists() and not (self.path.is_dir() and (self._folder.list_checkpoints() or self._free())):
@@ -63,7 +66,11 @@ class StateFolder:
             self._folder.checkpoints.mkdir(parents=True, exist_ok=True)
         with self._folder.lock():
             self._folder.remove_drafts()
-            yield
+            try:
+                yield
+            finally:
+                if made and not self._folder.list_checkpoints() and self._free():
+                    shutil.rmtree(self.path, ignore_errors=True)
 
     def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Place] | None:
         """The learner that was saved here last, and its place; None when there is none.
