@@ -58,16 +58,15 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from ocssl.paper import TABLES, cells
-    from ocssl.paper.identity import key
 
     console, store = Console(highlight=False, markup=False), _open(results)
     table = Table("id", "what it shows", "data set", "there", "clean", "authors", box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
-    placed: set[Experiment] = set()
+    placed: set[Experiment | None] = set()
     for paper in TABLES.values():
         found = cells(store, paper)
-        placed |= {(key(cell.config), cell.dataset) for cell in found if cell.config}
+        placed |= {cell.experiment for cell in found}
         datasets = list(dict.fromkeys(cell.dataset for cell in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
         counts = [[_filled(found, dataset, protocol) for dataset in datasets] for protocol in Protocol]

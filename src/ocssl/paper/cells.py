@@ -11,8 +11,8 @@ from ocssl.data.catalog import names
 from ocssl.data.loading import is_address
 from ocssl.experiments.config import RunConfig
 from ocssl.experiments.paper import table as printed
-from ocssl.paper.identity import departures
-from ocssl.paper.store import Problem, Store, Stored
+from ocssl.paper.identity import departures, key
+from ocssl.paper.store import Experiment, Problem, Store, Stored
 from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Settings, Table, configure, probed_on, trained_on
 
 Tuning = Literal["paper", "own"]
@@ -82,6 +82,11 @@ class Cell:
     avg: Score
     runs: Mapping[int, Stored]
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """What its runs are runs of; None for the untrained encoder."""
+        return (key(self.config), self.dataset) if self.config else None
 
     @property
     def label(self) -> str:

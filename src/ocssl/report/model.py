@@ -14,7 +14,6 @@ from pathlib import Path
 from ocssl.errors import DataError
 from ocssl.experiments.presets import row_name
 from ocssl.paper import TABLES, Cell, Problem, Score, Store, Stored, Table, cells, read_store
-from ocssl.paper.identity import key
 from ocssl.report.names import file_name, spell
 from ocssl.report.others import OTHER, other_cells
 from ocssl.report.palette import look_name
@@ -50,9 +49,7 @@ class Line:
     @property
     def tuned_as_paper(self) -> bool:
         """Whether what we tuned came out as the paper's lr and ω, so that both cells are of the same runs."""
-        if self.tuned is None or self.tuned.config is None or self.cell.config is None:
-            return False
-        return key(self.tuned.config) == key(self.cell.config)
+        return self.tuned is not None and self.tuned.experiment == self.cell.experiment
 
     @property
     def drawn(self) -> tuple[Cell, ...]:
@@ -200,7 +197,7 @@ def _sheets(store: Store) -> Iterable[Sheet]:
     """
     shown: set[Path | Problem] = set()
     filled = [cell for table in TABLES.values() if table.shows == "accuracy" for cell in cells(store, table)]
-    claimed = {(key(cell.config), cell.dataset) for cell in filled if cell.config and (cell.runs or cell.problems)}
+    claimed = {cell.experiment for cell in filled if cell.runs or cell.problems}
     for sheet in _grouped([*filled, *other_cells(store, claimed)]):
         content = sheet.runs() | sheet.problems()
         if content - shown:

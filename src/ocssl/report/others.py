@@ -21,7 +21,7 @@ SAID = ("measure_on", "evaluate")
 FEW_SETTINGS = 3
 
 
-def other_cells(store: Store, claimed: Collection[Experiment]) -> Iterator[Cell]:
+def other_cells(store: Store, claimed: Collection[Experiment | None]) -> Iterator[Cell]:
     """A cell for each experiment that no table claims; what was measured on other images stands in another table."""
     left = [stored for stored in store.results if stored.experiment not in claimed]
     for (images, method, *_), together in groupby(sorted(left, key=_kind), key=_kind):

@@ -105,10 +105,8 @@ def _check_unchanged(sweep: Sweep, folder: Path, book: Book) -> None:
 
 
 def _is_proposed(trial: Trial, sweep: Sweep, listed: list[dict[str, Scalar]] | None) -> bool:
-    if sweep.search == "grid":  # which may have been widened since, in any direction
-        return trial.values in (listed or [])
-    if listed is not None:
-        return trial.number <= len(listed) and trial.values == listed[trial.number - 1]
+    if listed is not None:  # at any place: a grid may have been widened since, in any direction
+        return trial.values in listed
     same_names = trial.values.keys() == sweep.space.keys()
     return same_names and all(value in sweep.space[name] for name, value in trial.values.items())
 
