@@ -367,8 +367,8 @@ def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Oc
     elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
     put(tmp_path / "results", "elsewhere", elsewhere)
     lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
-    assert lines["CLA-E, n_p = 3"][-6:-1] == ["120.0", "1.50", "NVIDIA", "H200,", "compiled"]
-    assert lines["ER w/ FIFO, n_p = 3"][-6:-1] == ["80.0", "1.00", "NVIDIA", "H200,", "compiled"]
+    assert lines["CLA-E, n_p = 3"][-7:-1] == ["3.73M", "120.0", "1.50", "NVIDIA", "H200,", "compiled"]
+    assert lines["ER w/ FIFO, n_p = 3"][-7:-1] == ["3.73M", "80.0", "1.00", "NVIDIA", "H200,", "compiled"]
     assert lines["CLA-R, n_p = 3"][-6:-1] == ["3.73M", "10.0", "1.00", "another,", "compiled"]
 
 
