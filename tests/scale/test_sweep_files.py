@@ -100,6 +100,10 @@ def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
         ({"trials": 5}, "leave trials out"),
         ({"search": "random"}, "random search needs trials"),
         ({"search": "random", "trials": 7}, "the space has 6 combinations"),
+        ({"also": [{"lr": 1.0}]}, "also must give each of lr, omega, and nothing else, not {'lr': 1.0}"),
+        ({"also": [{"lr": "fast", "omega": 1.0}]}, "lr: input should be a valid number"),
+        ({"also": [{"lr": 1.0, "omega": 1.0}] * 2}, "also lists one twice"),
+        ({"search": "random", "trials": 2, "also": [{"lr": 1.0, "omega": 1.0}]}, "also is for a grid"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(change: dict[str, Any], message: str) -> None:

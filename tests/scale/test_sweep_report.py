@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sweeping import SHAPES, write_sweep
@@ -172,6 +173,51 @@ def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_pat
     assert {trial.number: (trial.values, trial.scores) for trial in second.trials[:4]} == kept
     assert [trial.values for trial in second.trials[4:]] == [{"lr": 0.05, "passes": 1}, {"lr": 0.05, "passes": 2}]
     assert [line.partition(",")[0] for line in lines] == ["trial 5 (lr 0.05", "trial 6 (lr 0.05"]
+
+
+def test_a_grid_may_try_single_configurations_besides_and_they_are_no_whole_row(tmp_path: Path) -> None:
+    space, also = {"lr": [0.1, 0.2], "memory_size": [24, 32]}, [{"lr": 0.4, "memory_size": 24}]
+    settings = {name: value for name, value in SHAPES.items() if name != "memory_size"} | {"experiences": 2}
+    plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
+    start_sweep(plan, tmp_path / "sweep", Machines(quiet=True), lambda line: None)
+    wider = plan.model_copy(update={"also": also})
+    (tmp_path / "sweep" / "sweep.yaml").write_text(wider.to_yaml())
+    lines: list[str] = []
+    book = resume_sweep(tmp_path / "sweep", Machines(quiet=True), lines.append)
+    assert [trial.values for trial in book.trials[4:]] == also
+    assert [line.partition(",")[0] for line in lines] == ["trial 5 (lr 0.4"]
+    assert at_edges(plan, book.trials[2]) == [
+        "lr 0.2 is the largest value that was tried",
+        "memory_size 24 is the smallest value that was tried",
+    ]
+    assert at_edges(wider, book.trials[2]) == ["memory_size 24 is the smallest value that was tried"]
+    assert at_edges(wider, book.trials[4])[0] == "lr 0.4 is the largest value that was tried"
+
+
+def test_lines_go_from_left_to_right_whatever_was_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    drawn: list[list[float]] = []
+    ticks: list[list[float]] = []
+    plot, set_xticks = Axes.plot, Axes.set_xticks
+
+    def spy(axes: Axes, *given: Any, **options: Any) -> Any:
+        drawn.append(list(given[0]))
+        return plot(axes, *given, **options)
+
+    def spy_ticks(axes: Axes, places: Any, *given: Any, **options: Any) -> Any:
+        ticks.append(list(places))
+        return set_xticks(axes, places, *given, **options)
+
+    monkeypatch.setattr(Axes, "plot", spy)
+    monkeypatch.setattr(Axes, "set_xticks", spy_ticks)
+    plan = parse_sweep({"settings": {"strategy": "er"}, "space": {"lr": [0.1, 0.3]}, "also": [{"lr": 0.03}]})
+    book = Book(tmp_path / "trials.jsonl")
+    for values in plan.listed():
+        book.record(book.add(values, [0]), 0, Run(10.0, 600, None))
+    plot_scores(plan, book, tmp_path / "plot.png")
+    assert drawn[0] == [0.03, 0.1, 0.3]
+    assert ticks[0] == [0.03, 0.1, 0.3]
 
 
 def test_a_best_value_at_the_end_of_its_list_is_told(tmp_path: Path) -> None:

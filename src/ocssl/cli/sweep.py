@@ -78,6 +78,6 @@ def sweep(
         typer.echo(f"no plot: {missing}", err=True)
     typer.echo(f"best: ocssl run --config {shlex.quote(str(place / 'best.yaml'))}")
     best = book.best()
+    more = f"; to look beyond, list more under space or also in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best) if best else []:
-        widen = f"; to look beyond, list more in '{place / 'sweep.yaml'}' and --resume" if plan.search == "grid" else ""
-        typer.echo(f"{sentence}{widen}", err=True)
+        typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)

@@ -29,6 +29,7 @@ class Sweep(BaseModel):
         settings: of every run; see :class:`ocssl.experiments.config.RunConfig`.
         space: settings that vary, each over a list of values or ``{low, high, scale, whole}``; a dot in a name reaches
             into a group, as in ``options.strength``.
+        also: configurations that a grid tries besides, such as one beyond its edge, without a whole row of others.
         seeds: each configuration runs once with each, and its score is the mean.
         score: of the linear probe on validation images: after the last experience, or averaged over experiences.
         trials: how many configurations ``random`` and ``adaptive`` try.
@@ -44,6 +45,7 @@ class Sweep(BaseModel):
         BeforeValidator(lambda given: parse_space(given) if isinstance(given, dict) else given),
         PlainSerializer(lambda space: {name: entry.plain() for name, entry in space.items()}),
     ]
+    also: list[dict[str, Scalar]] = Field(default_factory=list)
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
     score: Literal["final", "avg"] = "final"
     trials: int | None = Field(None, ge=1)
@@ -64,9 +66,14 @@ class Sweep(BaseModel):
         return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
 
     def listed(self) -> list[dict[str, Scalar]]:
-        """The configurations of a grid or random search, in order."""
+        """The configurations of a grid or random search, in order.
+
+        >>> read_sweep("paper-tuning-lr").model_copy(update={"also": [{"lr": 1.0}]}).listed()[-2:]
+        [{'lr': 0.3}, {'lr': 1.0}]
+        """
         if self.search == "grid":
-            return list(grid(self.space))
+            combined = list(grid(self.space))
+            return combined + [values for values in self.also if values not in combined]
         return draws(self.space, self.trials or 0, self.seed)
 
 
@@ -76,7 +83,7 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     >>> parse_sweep({"space": {"lr": [0.1]}, "serch": "grid"})
     Traceback (most recent call last):
     ...
-    ocssl.errors.ConfigError: unknown key 'serch'; did you mean 'search'? Known: search, settings, space, seeds, ...
+    ocssl.errors.ConfigError: unknown key 'serch'; did you mean 'search'? Known: search, settings, space, also, ...
     """
     for name in given:
         if name not in Sweep.model_fields:
@@ -136,6 +143,13 @@ def _check(sweep: Sweep) -> None:
         fixed = sweep.settings.get(group) if inner else sweep.settings
         if isinstance(fixed, Mapping) and (inner or name) in fixed:
             raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
+    for values in sweep.also:
+        if sweep.search != "grid":
+            raise ConfigError(f"also is for a grid; {sweep.search} search finds its own configurations")
+        if values.keys() != sweep.space.keys():
+            raise ConfigError(f"also must give each of {', '.join(sweep.space)}, and nothing else, not {values}")
+        if sweep.also.count(values) > 1:
+            raise ConfigError(f"also lists one twice: {values}")
     if len(set(sweep.seeds)) != len(sweep.seeds):
         raise ConfigError(f"seeds lists one twice: {sweep.seeds}")
     if sweep.search == "grid" and sweep.trials is not None:

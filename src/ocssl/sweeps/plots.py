@@ -42,8 +42,10 @@ def plot_scores(sweep: Sweep, book: Book, path: Path) -> None:
     if logarithmic(sweep, [trial.values[across] for trial in done], across):
         axes.set_xscale("log")
     entry = sweep.space[across]
-    if isinstance(entry, Values) and all(isinstance(option, int | float) for option in entry.options):
-        axes.set_xticks(entry.options, [short(option) for option in entry.options])
+    listed = [*entry.options, *(values[across] for values in sweep.also)] if isinstance(entry, Values) else []
+    if listed and all(isinstance(option, int | float) for option in listed):
+        ticks = sorted(set(listed))
+        axes.set_xticks(ticks, [short(option) for option in ticks])
         axes.minorticks_off()
     axes.set(xlabel=across, ylabel=f"validation {sweep.score} accuracy (%)")
     axes.grid(alpha=0.25)
@@ -76,7 +78,8 @@ def _lines(sweep: Sweep, trials: list[Trial], across: str) -> dict[str, list[Tri
 
 
 def _points(trials: list[Trial], across: str) -> tuple[list[Any], list[float]]:
-    """Where they lie; what is no number is a category."""
+    """Where they lie, from left to right; what is no number is a category."""
     numeric = all(isinstance(trial.values[across], int | float) for trial in trials)
+    trials = sorted(trials, key=lambda trial: trial.values[across]) if numeric else trials
     where = [trial.values[across] if numeric else str(trial.values[across]) for trial in trials]
     return where, [trial.score for trial in trials if trial.score is not None]

@@ -68,7 +68,8 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     """
     found = []
     for name, entry in sweep.space.items():
-        numbers = [value for value in entry.options if _is_number(value)] if isinstance(entry, Values) else []
+        listed = [*entry.options, *(values[name] for values in sweep.also)] if isinstance(entry, Values) else []
+        numbers = [value for value in listed if _is_number(value)]
         for extreme, word in ((min, "smallest"), (max, "largest")):
             if len(numbers) > 1 and best.values[name] == extreme(numbers):
                 found.append(f"{name} {short(best.values[name])} is the {word} value that was tried")
