@@ -35,6 +35,18 @@ def test_the_published_results_are_whole_and_stand_in_their_tables() -> None:
     assert {CLA_E, PUBLISHED / "cifar100-simsiam-cla-e-fifo-low-clean-seed0.json"} <= placed
 
 
+@pytest.mark.parametrize("table", ["high-simsiam", "low-simsiam"])
+def test_the_published_tables_have_three_seeds_of_every_row_from_committed_code(table: str) -> None:
+    ours = [
+        cell
+        for cell in cells(read_store(PUBLISHED), find_table(table))
+        if (cell.dataset, cell.protocol) == ("cifar100", "clean")
+    ]
+    assert {cell.row.name for cell in ours} == {row.name for row in find_table(table).rows}
+    assert {(cell.row.name, cell.tuning): cell.seeds for cell in ours if cell.seeds != (0, 1, 2)} == {}
+    assert [run.path.name for cell in ours for run in cell.runs.values() if "dirty" in run.result.code] == []
+
+
 def test_a_cell_has_mean_and_sample_deviation_over_its_seeds(tmp_path: Path) -> None:
     for seed, final, avg in ((0, 50.0, 40.0), (1, 51.0, 43.0), (2, 53.5, 43.0)):
         put(tmp_path, f"a{seed}", content(seed=seed, final=final, avg=avg))

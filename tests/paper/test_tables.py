@@ -59,6 +59,14 @@ def test_a_number_stands_only_beside_the_settings_it_was_found_with() -> None:
     )
 
 
+def test_views_alone_are_the_papers_own_way_and_differ_from_the_low_budget_in_nothing_else() -> None:
+    for alone, together in zip(EMPTY["views"], EMPTY["low-simsiam"], strict=True):
+        assert (alone.row, alone.dataset, alone.protocol) == (together.row, together.dataset, together.protocol)
+        assert (alone.final.published, alone.avg.published) == (together.final.published, together.avg.published)
+        if alone.config and together.config:
+            assert alone.config.to_dict() == together.config.to_dict() | {"joint_views": False}
+
+
 @pytest.mark.parametrize("line", printed("hyperparameters"), ids=lambda line: "-".join(line.values()))
 def test_runs_use_the_hyperparameters_that_the_paper_chose(line: dict[str, str]) -> None:
     ssl = "simsiam" if line["ssl"] == "-" else line["ssl"]

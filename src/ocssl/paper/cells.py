@@ -226,8 +226,8 @@ def _untrained(table: Table, row: Row, dataset: str, protocol: Protocol, others:
 
 
 def _published(table: Table, row: Row, config: RunConfig, dataset: str) -> tuple[Spread | None, Spread | None]:
-    """Final and Avg where the paper prints them: for its own settings and nothing else."""
-    if departures(config):
+    """Final and Avg where the paper prints them: for its own settings, and it passes each view alone."""
+    if departures(config) not in ({}, {"joint_views": False}):
         return None, None
     return _look_up(table.source, row, config["method"] or "-", (config["batch"], config["passes"]), dataset)
 

@@ -178,6 +178,7 @@ STREAM_ONLY = (
     LUMP,
     CLA_B,
 )
+BOTH_BLOCKS = (*STREAM_ONLY, *REPLAY, *OWN_OBJECTIVE, RANDOM)
 DOWNSTREAM = (IID, ER_RESERVOIR, ER_FIFO, MINRED, SCALE, OSIRIS_R, CLA_R, CLA_E)
 
 BUFFERS = tuple(
@@ -242,7 +243,7 @@ TABLES: dict[str, Table] = {
     table.id: table
     for table in (
         Table("high-simsiam", "high CBP, SimSiam", (*REPLAY, *OWN_OBJECTIVE, RANDOM), HIGH | SIMSIAM),
-        Table("low-simsiam", "low CBP, SimSiam", (*STREAM_ONLY, *REPLAY, *OWN_OBJECTIVE, RANDOM), LOW | SIMSIAM),
+        Table("low-simsiam", "low CBP, SimSiam", BOTH_BLOCKS, LOW | SIMSIAM),
         Table("high-simclr", "high CBP, SimCLR", REPLAY, HIGH | SIMCLR),
         Table("low-simclr", "low CBP, SimCLR", (*STREAM_ONLY, *REPLAY), LOW | SIMCLR),
         Table("buffers", "CLA with other memories", BUFFERS, HIGH | SIMSIAM, source="buffer-ablation"),
@@ -254,6 +255,7 @@ TABLES: dict[str, Table] = {
         Table("downstream-simclr", "probes on other sets, SimCLR", DOWNSTREAM, HIGH | SIMCLR, "downstream", ONWARD),
         Table("tau", "CLA-E with other τ", TAU, HIGH | SIMSIAM, datasets=("cifar100",)),
         Table("omega", "CLA with other ω", OMEGA, HIGH | SIMSIAM),
+        Table("views", "low CBP, SimSiam, each view alone", BOTH_BLOCKS, LOW | SIMSIAM | {"joint_views": False}),
         Table("times", "training time against CBP", PASSES, HIGH | SIMSIAM, shows="seconds"),
         Table("smoke", "a rehearsal of seconds", SMOKE, TINY, datasets=("shapes",)),
     )
