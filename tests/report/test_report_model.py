@@ -129,9 +129,9 @@ def test_a_cut_file_and_one_without_protocol_are_told_and_enter_no_number(few: P
     assert line_of(sheet_of(report, "high-simsiam"), "cla-e").cell.final.by_seed == {}
 
 
-def test_runs_outside_the_papers_tables_have_rows_named_by_what_sets_them_apart(few: Path) -> None:
+def test_runs_outside_the_papers_tables_have_rows_named_and_ordered_by_what_sets_them_apart(few: Path) -> None:
     base = read_result(few / CLA_E.format(0))
-    for number, lr in enumerate((0.05, 0.7)):
+    for number, lr in enumerate((0.7, 0.05)):
         other = base.model_dump() | {"budget": "custom", "config": base.config | {"batch": 64, "lr": lr}}
         (few / f"other{number}.json").write_text(Result.model_validate(other).to_json())
     (sheet,) = [sheet for sheet in read_report(few).sheets if sheet.is_other]

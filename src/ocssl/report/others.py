@@ -28,7 +28,7 @@ def other_cells(store: Store, claimed: Collection[Experiment | None]) -> Iterato
         experiments: dict[Experiment, Stored] = {}
         for stored in together:
             experiments.setdefault(stored.experiment, stored)
-        firsts = list(experiments.values())
+        firsts = sorted(experiments.values(), key=_place)
         title = "other runs" + (f", {spell(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
         table = Table("-".join(filter(None, (OTHER, method, images))), title, (), {})
@@ -40,6 +40,12 @@ def _kind(stored: Stored) -> tuple[str, ...]:
     """Results of one kind may stand in one table."""
     result = stored.result
     return stored.config.measure_on, result.method or "", result.dataset, result.protocol
+
+
+def _place(stored: Stored) -> tuple[Any, ...]:
+    """Rows of one name stand together, in the order of what is usually varied."""
+    config = stored.config
+    return row_name(config), config["batch"], config["passes"], config["lr"], config["omega"] or 0.0
 
 
 def _cell(store: Store, table: Table, stored: Stored, name: str) -> Cell:
