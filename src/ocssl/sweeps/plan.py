@@ -65,6 +65,15 @@ class Sweep(BaseModel):
         """As a file has it."""
         return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
 
+    def options(self, name: str) -> list[Scalar]:
+        """All values that are listed for a setting; none for a range.
+
+        >>> read_sweep("paper-tuning-lr").model_copy(update={"also": [{"lr": 1.0}]}).options("lr")[-2:]
+        [0.3, 1.0]
+        """
+        entry = self.space[name]
+        return [*entry.options, *(values[name] for values in self.also)] if isinstance(entry, Values) else []
+
     def listed(self) -> list[dict[str, Scalar]]:
         """The configurations of a grid or random search, in order.
 

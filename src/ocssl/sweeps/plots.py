@@ -8,7 +8,7 @@ from typing import Any
 
 from ocssl.errors import DataError, missing_extra
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.space import Range, Values
+from ocssl.sweeps.space import Range
 from ocssl.sweeps.trials import Book, Trial, short, words
 
 DECADE = 10.0  # a spread of values from which a logarithmic axis shows more
@@ -41,8 +41,7 @@ def plot_scores(sweep: Sweep, book: Book, path: Path) -> None:
         )
     if logarithmic(sweep, [trial.values[across] for trial in done], across):
         axes.set_xscale("log")
-    entry = sweep.space[across]
-    listed = [*entry.options, *(values[across] for values in sweep.also)] if isinstance(entry, Values) else []
+    listed = sweep.options(across)
     if listed and all(isinstance(option, int | float) for option in listed):
         ticks = sorted(set(listed))
         axes.set_xticks(ticks, [short(option) for option in ticks])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import yaml
 
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.space import Scalar, Values
+from ocssl.sweeps.space import Scalar
 from ocssl.sweeps.trials import Book, Trial, short
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     ['lr 0.3 is the largest value that was tried']
     """
     found = []
-    for name, entry in sweep.space.items():
-        listed = [*entry.options, *(values[name] for values in sweep.also)] if isinstance(entry, Values) else []
-        numbers = [value for value in listed if _is_number(value)]
+    for name in sweep.space:
+        numbers = [value for value in sweep.options(name) if _is_number(value)]
         for extreme, word in ((min, "smallest"), (max, "largest")):
             if len(numbers) > 1 and best.values[name] == extreme(numbers):
                 found.append(f"{name} {short(best.values[name])} is the {word} value that was tried")
