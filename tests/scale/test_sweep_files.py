@@ -102,6 +102,8 @@ def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
         ({"search": "random", "trials": 7}, "the space has 6 combinations"),
         ({"also": [{"lr": 1.0}]}, "also must give each of lr, omega, and nothing else, not {'lr': 1.0}"),
         ({"also": [{"lr": "fast", "omega": 1.0}]}, "lr: input should be a valid number"),
+        ({"also": [{"lr": [1.0], "omega": 1.0}]}, "also must give plain values, not {'lr': [1.0], 'omega': 1.0}"),
+        ({"also": {"lr": 1.0, "omega": 1.0}}, "also: input should be a valid list"),
         ({"also": [{"lr": 1.0, "omega": 1.0}] * 2}, "also lists one twice"),
         ({"search": "random", "trials": 2, "also": [{"lr": 1.0, "omega": 1.0}]}, "also is for a grid"),
     ],

@@ -45,7 +45,7 @@ class Sweep(BaseModel):
         BeforeValidator(lambda given: parse_space(given) if isinstance(given, dict) else given),
         PlainSerializer(lambda space: {name: entry.plain() for name, entry in space.items()}),
     ]
-    also: list[dict[str, Scalar]] = Field(default_factory=list)
+    also: list[dict[str, Any]] = Field(default_factory=list)
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
     score: Literal["final", "avg"] = "final"
     trials: int | None = Field(None, ge=1)
@@ -157,6 +157,8 @@ def _check(sweep: Sweep) -> None:
             raise ConfigError(f"also is for a grid; {sweep.search} search finds its own configurations")
         if values.keys() != sweep.space.keys():
             raise ConfigError(f"also must give each of {', '.join(sweep.space)}, and nothing else, not {values}")
+        if not all(isinstance(value, Scalar) for value in values.values()):
+            raise ConfigError(f"also must give plain values, not {values}")
         if sweep.also.count(values) > 1:
             raise ConfigError(f"also lists one twice: {values}")
     if len(set(sweep.seeds)) != len(sweep.seeds):
