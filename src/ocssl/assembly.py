@@ -43,7 +43,7 @@ def check(asked: Learner) -> None:
         asked.omega = settings.require("omega", asked.omega, low=0)
     if asked.joint_views is not None:
         asked.joint_views = settings.yes_or_no("joint_views", asked.joint_views)
-    if asked.stream_batch == 1 and (asked.joint_views is False or asked.variant == "authors"):
+    if asked.stream_batch == 1 and not settings.views_together(asked.joint_views, asked.variant):
         raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
     together = distributed.current().size
     if asked.stream_batch < together:
@@ -87,7 +87,7 @@ def _machine(asked: Learner, device: torch.device) -> Machine:
         ),
         generator=torch.Generator(device).manual_seed(seed_for(asked.seed, 1)),
         autocast=settings.autocast_dtype(asked.precision, device),
-        joint_views=asked.variant != "authors" if asked.joint_views is None else asked.joint_views,
+        joint_views=settings.views_together(asked.joint_views, asked.variant),
         group=distributed.current(),
         steps=torch.zeros((), dtype=torch.int64, device=device),
         alarm=torch.zeros((), dtype=torch.int64, device=device),

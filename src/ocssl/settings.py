@@ -54,6 +54,15 @@ def yes_or_no(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def views_together(joint_views: bool | None, variant: str) -> bool:
+    """Whether all views pass the network in one go: as told, and untold in every variant but the authors'.
+
+    >>> views_together(None, "clean"), views_together(None, "authors"), views_together(False, "clean")
+    (True, False, False)
+    """
+    return variant != "authors" if joint_views is None else joint_views
+
+
 def per_channel(name: str, values: Any) -> tuple[float, ...]:
     """Numbers for the channels red, green and blue; a tuple of Python's own is given back as it is.
 

@@ -58,6 +58,7 @@ SETTINGS = [
     ({"method": "simclr", "method_options": {"temprature": 1}}, "did you mean 'temperature'"),
     ({"strategy": "minred", "options": {"entry": "naked"}}, "unknown entry 'naked'"),
     ({"variant": "authors", "stream_batch": 1}, "stream_batch must be at least 2"),
+    ({"joint_views": False, "stream_batch": 1}, "stream_batch must be at least 2"),
     ({"mean": 0.5}, "mean must be three finite numbers, one per channel, not 0.5"),
     ({"mean": "abc"}, "mean must be three finite numbers"),
     ({"mean": (0.5, 0.5)}, "mean must be three finite numbers"),
@@ -192,6 +193,12 @@ def test_arrays_tensors_and_pictures_are_the_same_images() -> None:
     ]
     for other in features[1:]:
         np.testing.assert_array_equal(features[0], other)
+
+
+def test_single_images_are_learned_from_where_views_pass_together_whatever_the_variant() -> None:
+    learner = small_learner("er", variant="authors", joint_views=True, stream_batch=1)
+    learner.partial_fit(small_stream(3))
+    assert (learner.seen, learner.pending) == (3, 0)
 
 
 def test_a_single_leftover_with_separate_views_waits(tmp_path) -> None:

@@ -65,6 +65,7 @@ def test_views_alone_are_the_papers_own_way_and_differ_from_the_low_budget_in_no
         assert (alone.final.published, alone.avg.published) == (together.final.published, together.avg.published)
         if alone.config and together.config:
             assert alone.config.to_dict() == together.config.to_dict() | {"joint_views": False}
+            assert (alone.experiment == together.experiment) == (alone.protocol == "authors")  # who pass each alone
 
 
 @pytest.mark.parametrize("line", printed("hyperparameters"), ids=lambda line: "-".join(line.values()))

@@ -13,6 +13,7 @@ from typing import Any
 
 from ocssl.experiments.config import MAY_CHANGE, RunConfig
 from ocssl.experiments.presets import complete
+from ocssl.settings import views_together
 
 HOW = MAY_CHANGE | {"execution", "precision", "log_every", "knn", "references"}
 """Settings that make no other experiment."""
@@ -25,10 +26,11 @@ MOST_MARKS = 3
 def essence(config: RunConfig) -> dict[str, Any]:
     """What the experiment is, whatever its seed and its machine.
 
-    ``budget`` only names what b, n_p, lr and ω say, and of the run that another starts from the name counts, not where
-    it lies.
+    ``budget`` only names what b, n_p, lr and ω say, of the run that another starts from the name counts, not where it
+    lies, and whether views pass together may be told or follow from the variant.
     """
     settings = {name: value for name, value in config.to_dict().items() if name not in HOW | {"budget", "seed"}}
+    settings["joint_views"] = views_together(config["joint_views"], config["variant"])
     if config.init_from is not None:
         settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config['seed']}")
     return settings
