@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ocssl.experiments.paper import table
+from ocssl.runs.paper import table
 from ocssl.sweeps.plan import read_sweep
 
 MEASURED = Path(__file__).parent / "measured"

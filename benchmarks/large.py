@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 import ocssl
-from ocssl.data.cache import MappedSource
-from ocssl.data.source import About
+from ocssl.data.cache import MappedDataset
+from ocssl.data.source import DatasetInfo
 from ocssl.distributed import Group
-from ocssl.experiments.feed import Feed
-from ocssl.experiments.material import Pool
+from ocssl.runs.feed import Prefetcher
+from ocssl.runs.material import Pool
 
 
 class Straight:
@@ -48,14 +48,14 @@ def write_pixels(path: Path, count: int, size: int) -> None:
             file.write(draw.bytes(3 * size * size))
 
 
-def seconds(learner: ocssl.Learner, stretches: list[Tensor] | Feed, count: int, stretch: int) -> float:
+def seconds(learner: ocssl.Learner, stretches: list[Tensor] | Prefetcher, count: int, stretch: int) -> float:
     """Time to learn from ``count`` images, a stretch at a time."""
-    on_gpu = learner.machine.device.type == "cuda"
+    on_gpu = learner.train_state.device.type == "cuda"
     began = time.perf_counter()
     for start in range(0, count, stretch):
         stop = min(start + stretch, count)
         learner.partial_fit(
-            stretches.take(start, stop) if isinstance(stretches, Feed) else stretches[0][: stop - start]
+            stretches.take(start, stop) if isinstance(stretches, Prefetcher) else stretches[0][: stop - start]
         )
     if on_gpu:
         torch.cuda.synchronize()
@@ -87,9 +87,9 @@ def main() -> None:
         file = Path(folder) / "images.u8"
         write_pixels(file, arguments.images, arguments.size)
         labels = torch.zeros(arguments.images, dtype=torch.int64)
-        source = MappedSource(file, arguments.size, About("random"), labels)
-        pool = Pool(source, learner.machine.device, resident=False)
-        feed = Feed(pool, Straight(arguments.images), Group(), ahead=True)  # type: ignore[arg-type]
+        source = MappedDataset(file, arguments.size, DatasetInfo("random"), labels)
+        pool = Pool(source, learner.train_state.device, resident=False)
+        feed = Prefetcher(pool, Straight(arguments.images), Group(), ahead=True)  # type: ignore[arg-type]
         resident = [pool[torch.arange(stretch)]]
         seconds(learner, resident, 30 * stream_batch, stretch)  # past the warm-up
         bare = seconds(learner, resident, arguments.images, stretch)

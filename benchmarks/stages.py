@@ -48,27 +48,27 @@ def labelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def label(learner: ocssl.Learner) -> None:
     """Put the stages' names on the parts of a learner's step."""
-    machine, strategy = learner.machine, learner.machine.strategy
+    train_state, strategy = learner.train_state, learner.train_state.strategy
     strategy.compose = labelled("compose", strategy.compose)  # type: ignore[method-assign]
     strategy.mix = labelled("mix", strategy.mix)  # type: ignore[method-assign]
     strategy.losses = labelled("losses", strategy.losses)  # type: ignore[method-assign]
     strategy.after_step = labelled("after the step", strategy.after_step)  # type: ignore[method-assign]
-    machine.optimizer.step = labelled("optimiser", machine.optimizer.step)  # type: ignore[method-assign]
-    machine.encoder.forward = labelled("forward", machine.encoder.forward)  # type: ignore[method-assign]
-    machine.augment.apply = labelled("views", machine.augment.apply)  # type: ignore[method-assign]
-    machine.augment.draw = labelled("views", machine.augment.draw)  # type: ignore[method-assign]
-    if machine.memory is not None:
-        machine.memory.insert = labelled("memory", machine.memory.insert)  # type: ignore[method-assign]
+    train_state.optimizer.step = labelled("optimiser", train_state.optimizer.step)  # type: ignore[method-assign]
+    train_state.encoder.forward = labelled("forward", train_state.encoder.forward)  # type: ignore[method-assign]
+    train_state.augment.apply = labelled("views", train_state.augment.apply)  # type: ignore[method-assign]
+    train_state.augment.draw = labelled("views", train_state.augment.draw)  # type: ignore[method-assign]
+    if train_state.memory is not None:
+        train_state.memory.insert = labelled("memory", train_state.memory.insert)  # type: ignore[method-assign]
 
 
 def stages(arguments: argparse.Namespace, execution: str, precision: str) -> dict[str, float]:
     """Device milliseconds of each stage of a step that is not captured, and the step's milliseconds by the clock."""
     learner = make(arguments, precision, execution)
-    images = torch.randint(0, 256, (20 * 10, 3, 32, 32), dtype=torch.uint8, device=learner.machine.device)
+    images = torch.randint(0, 256, (20 * 10, 3, 32, 32), dtype=torch.uint8, device=learner.train_state.device)
     learner.partial_fit(images)
     label(learner)
     learner.partial_fit(images[:10])
-    on_gpu = learner.machine.device.type == "cuda"
+    on_gpu = learner.train_state.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with profile(activities=activities) as found:
         learner.partial_fit(images[: 10 * PROFILED])

@@ -20,7 +20,7 @@ from torch import Tensor
 from ocssl import Learner
 from ocssl.data.decode import decode
 from ocssl.data.shapes import draw
-from ocssl.live.video import VideoOrigin
+from ocssl.live.video import VideoReader
 
 
 def drawn_video(count: int, size: int) -> Tensor:
@@ -34,7 +34,7 @@ def drawn_video(count: int, size: int) -> Tensor:
 
 def frames_of(video: Path, size: int) -> Tensor:
     """Every frame, cropped and resized."""
-    frames = [decode(item.picture, size) for item in VideoOrigin(video).items()]  # type: ignore[arg-type]
+    frames = [decode(item.picture, size) for item in VideoReader(video).items()]  # type: ignore[arg-type]
     return torch.from_numpy(np.stack(frames))
 
 

@@ -17,7 +17,7 @@ from ocssl.data.decode import decode
 from ocssl.export import load
 from ocssl.export.features import embed
 from ocssl.live import learn
-from ocssl.live.sources import open_origin
+from ocssl.live.sources import open_reader
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
 
     learn(str(options.frames), options.work / "state", images_per_second=options.images_per_second)
     encoder = load(options.work / "state")
-    embed(encoder, open_origin(str(options.frames)), options.work / "features.parquet")
+    embed(encoder, open_reader(str(options.frames)), options.work / "features.parquet")
 
     table = pq.read_table(options.work / "features.parquet")
     paths = table["path"].to_pylist()

@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutput:
     """What a step gives back: its samples and views, the features they had, and each named part of the loss.
 
     Attributes:

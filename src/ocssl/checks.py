@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import memory, methods, strategies
-from ocssl.batch import Batch, Outcome
+from ocssl.batch import Batch, StepOutput
 from ocssl.learner import Learner
 from ocssl.memory import Column
 from ocssl.methods import Dims
@@ -86,28 +86,28 @@ Build = Callable[..., Learner]
 
 def _trains(build: Build) -> None:
     learner = build()
-    machine, step = learner.machine, learner.executor.step
-    before = {key: tensor.clone() for key, tensor in machine.encoder.named_parameters()}
-    teachers = _teachers(machine.strategy)
+    train_state, step = learner.train_state, learner.executor.step
+    before = {key: tensor.clone() for key, tensor in train_state.encoder.named_parameters()}
+    teachers = _teachers(train_state.strategy)
     reached: set[nn.Parameter] = set()
 
-    def watched(stream: Tensor) -> Outcome:
-        outcome = step(stream)
-        reached.update(p for p in machine.optimizer.parameters if p.grad is not None and p.grad.any())
+    def watched(stream: Tensor) -> StepOutput:
+        output = step(stream)
+        reached.update(p for p in train_state.optimizer.parameters if p.grad is not None and p.grad.any())
         leaked = [key for key, parameter in teachers.items() if parameter.grad is not None]
         assert not leaked, f"a teacher or frozen parameter received a gradient: {leaked[:5]}"
-        return outcome
+        return output
 
     learner.executor.step = watched  # type: ignore[method-assign]
     learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(20, seed=1))
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
-    moved = [key for key, tensor in machine.encoder.named_parameters() if not torch.equal(tensor, before[key])]
+    moved = [key for key, tensor in train_state.encoder.named_parameters() if not torch.equal(tensor, before[key])]
     assert len(moved) == len(before), f"never trained: {sorted(before.keys() - set(moved))}"
-    idle = [key for key, p in machine.strategy.named_parameters() if p.requires_grad and p not in reached]
+    idle = [key for key, p in train_state.strategy.named_parameters() if p.requires_grad and p not in reached]
     assert not idle, f"never trained: {idle}; let the loss reach them, or freeze them with requires_grad_(False)"
-    stored = [] if machine.memory is None else machine.memory.state_dict().values()
+    stored = [] if train_state.memory is None else train_state.memory.state_dict().values()
     assert not any(t.requires_grad for t in stored), "the memory keeps tensors that require gradients"
     parts = sum(value for key, value in losses.items() if key != "total")
     assert abs(parts - losses["total"]) < 1e-4, f"the parts of the loss do not add up to the total: {losses}"
@@ -156,14 +156,14 @@ def _counts_its_budget(build: Build) -> None:
     trained: list[int] = []
     step = learner.executor.step
 
-    def counted(stream: Tensor) -> Outcome:
-        outcome = step(stream)
-        trained.append(outcome.trained)
-        return outcome
+    def counted(stream: Tensor) -> StepOutput:
+        output = step(stream)
+        trained.append(output.trained)
+        return output
 
     learner.executor.step = counted  # type: ignore[method-assign]
     learner.partial_fit(small_stream(26)).flush()
-    views = learner.machine.strategy.views
+    views = learner.train_state.strategy.views
     assert learner.budget.spent == views * sum(trained), f"spent {learner.budget.spent}, not {views * sum(trained)}"
     assert learner.budget.steps == len(trained)
 
@@ -178,7 +178,7 @@ def _does_not_grow(build: Build) -> None:
 
 
 def _weights(learner: Learner) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in learner.machine.encoder.parameters()])
+    return torch.cat([parameter.detach().flatten() for parameter in learner.train_state.encoder.parameters()])
 
 
 def _assert_same(one: Learner, other: Learner, complaint: str) -> None:
@@ -228,11 +228,11 @@ def check_memory(name: str, **options: Any) -> None:
 
     >>> check_memory("fifo")
     """
-    capacity, porch, image_shape = 12, 5, (3, 2, 2)
+    capacity, staging, image_shape = 12, 5, (3, 2, 2)
     columns = {"features": Column((6,)), "number": Column((), torch.int64)}
 
     def build() -> memory.Memory:
-        return memory.get(name)(capacity, image_shape, porch=porch, columns=columns, **options)
+        return memory.get(name)(capacity, image_shape, staging=staging, columns=columns, **options)
 
     subject, generator = build(), torch.Generator().manual_seed(0)
     sizes = [tensor.shape for tensor in subject.state_dict().values()]
@@ -252,7 +252,7 @@ def check_memory(name: str, **options: Any) -> None:
         drawn = subject.sample(min(4, filled), generator)
         assert len(drawn.unique()) == len(drawn), f"a slot was sampled twice: {drawn.tolist()}"
         assert drawn.max() < filled, f"an empty slot was sampled: {drawn.tolist()}"
-        subject.blend_features(drawn, torch.randn(len(drawn), 6, generator=generator))
+        subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
 
     copy = build()

@@ -39,7 +39,7 @@ class DivergedError(OcsslError, ArithmeticError):
     """Training produced NaN or infinity."""
 
 
-class ShortageError(OcsslError, MemoryError):
+class OutOfMemoryError(OcsslError, MemoryError):
     """The device has too little memory left for what is asked of it."""
 
 

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import __version__, checkpoint, settings
-from ocssl.assembly import assemble, check, seed_for
+from ocssl.build import assemble, check, seed_for
 from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD
-from ocssl.batch import Outcome
+from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.registry import unknown
-from ocssl.shortage import enough_memory
-from ocssl.step import ALARM_BITS
+from ocssl.shortage import oom_guard
+from ocssl.step import NONFINITE_BITS
 
-CHECK_EVERY = 100  # stream minibatches between looks at a GPU's alarm, each of which waits for the device
+CHECK_EVERY = 100  # stream minibatches between looks at a GPU's nonfinite, each of which waits for the device
 SHAPING = (
     "strategy", "method", "variant", "image_size", "stream_batch", "batch", "memory", "memory_size", "stem",
     "hidden_dim", "output_dim", "options", "method_options", "memory_options",
@@ -148,16 +148,16 @@ class Learner:
 
     def _begin(self) -> None:
         check(self)
-        self.machine = assemble(self)
-        self.executor: Executor = make_executor(self.execution, self.machine)
-        self.budget = Budget(views=self.machine.strategy.views)
+        self.train_state = assemble(self)
+        self.executor: Executor = make_executor(self.execution, self.train_state)
+        self.budget = Budget(views=self.train_state.strategy.views)
         self.seen = 0
         """Images trained on so far; those still pending are not counted."""
-        self.outcome: Outcome | None = None
+        self.output: StepOutput | None = None
         """What the last step left: its samples, views, features and losses."""
         self._at_once = settings.batch_size(self.strategy, self.stream_batch, self.batch)
         side = self.image_size
-        self._pending = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.machine.device)
+        self._pending = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.train_state.device)
 
     # ------------------------------------------------------------------ learning
 
@@ -173,8 +173,8 @@ class Learner:
         """
         pixels = as_uint8(images, self.image_size)
         with self._room_for(f"{len(pixels):,}", "send fewer of them at once"):
-            arrived = pixels.to(self.machine.device, non_blocking=True)
-            queue = torch.cat([self._pending, self.machine.group.concatenate(arrived)])
+            arrived = pixels.to(self.train_state.device, non_blocking=True)
+            queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
         whole = len(queue) - len(queue) % self.stream_batch
         for start in range(0, whole, self.stream_batch):
             # What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
@@ -191,7 +191,7 @@ class Learner:
 
         Where :meth:`partial_fit` was cut short, what it had left waits too, and goes first, in full minibatches.
         """
-        if self.pending % self.stream_batch == 1 and not self.machine.joint_views:
+        if self.pending % self.stream_batch == 1 and not self.train_state.joint_views:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
         while self.pending:
             with self._lock:
@@ -202,7 +202,7 @@ class Learner:
     def boundary(self) -> Learner:
         """Say that an experience has ended. Only CaSSLe-like strategies listen; images that wait keep waiting."""
         with self._lock:
-            self.machine.strategy.boundary(self.machine.encoder)
+            self.train_state.strategy.boundary(self.train_state.encoder)
         return self
 
     @property
@@ -211,33 +211,33 @@ class Learner:
         return len(self._pending)
 
     def _fit(self, stream: Tensor) -> None:
-        machine = self.machine
-        before = machine.strategy.enters == "before"
+        train_state = self.train_state
+        before = train_state.strategy.insert_at == "before"
         remedy = "choose a smaller batch or backbone, or free the device, and go on from the last save"
         with self._room_for(f"training on {self._at_once}", remedy):
-            self.executor.arrive(stream)
-            if machine.memory is not None and before:
-                machine.memory.count(len(stream))
+            self.executor.before_passes(stream)
+            if train_state.memory is not None and before:
+                train_state.memory.count(len(stream))
             for _ in range(self.passes):
-                self.outcome = self.executor.step(stream)
-                self.budget.charge(self.outcome.trained)
-            assert self.outcome is not None
-            self.executor.depart(stream, self.outcome)
-        if machine.memory is not None and not before:
-            machine.memory.count(len(stream))
+                self.output = self.executor.step(stream)
+                self.budget.charge(self.output.trained)
+            assert self.output is not None
+            self.executor.after_passes(stream, self.output)
+        if train_state.memory is not None and not before:
+            train_state.memory.count(len(stream))
         self.seen += len(stream)
-        if machine.device.type == "cpu" or self.seen // self.stream_batch % CHECK_EVERY == 0:
+        if train_state.device.type == "cpu" or self.seen // self.stream_batch % CHECK_EVERY == 0:
             self.check_finite()
 
     def _room_for(self, images: str, remedy: str) -> AbstractContextManager[None]:
         side = self.image_size
-        return enough_memory(self.machine.device, f"{images} images of {side}×{side}", remedy)
+        return oom_guard(self.train_state.device, f"{images} images of {side}×{side}", remedy)
 
     def check_finite(self) -> None:
         """Raise :class:`DivergedError` if any loss so far was NaN or infinite."""
-        alarm = int(self.machine.alarm)
-        if alarm:
-            step, bits = alarm >> ALARM_BITS, alarm & (1 << ALARM_BITS) - 1
+        nonfinite = int(self.train_state.nonfinite)
+        if nonfinite:
+            step, bits = nonfinite >> NONFINITE_BITS, nonfinite & (1 << NONFINITE_BITS) - 1
             names = [name for name in self._loss_names() if name != "total"]
             parts = [name for i, name in enumerate(names) if bits >> i & 1]
             raise DivergedError(
@@ -246,7 +246,7 @@ class Learner:
             )
 
     def _loss_names(self) -> list[str]:
-        return list(self.outcome.losses) if self.outcome is not None else []
+        return list(self.output.losses) if self.output is not None else []
 
     # ------------------------------------------------------------------ using what was learned
 
@@ -262,16 +262,20 @@ class Learner:
     @torch.no_grad()
     def encode(self, images: Images, *, batch: int = 512) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device."""
-        machine, batch = self.machine, settings.require("batch", batch, low=1, whole=True)
+        train_state, batch = self.train_state, settings.require("batch", batch, low=1, whole=True)
         pixels = as_uint8(images, self.image_size)
-        network = machine.encoder.backbone
-        autocast = torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None)
+        network = train_state.encoder.backbone
+        autocast = torch.autocast(
+            train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
+        )
         room = self._room_for(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
         with self._lock, room, autocast:
             network.eval()
             try:
                 chunks = [
-                    network.forward(machine.augment.normalize(chunk.to(machine.device, non_blocking=True))).float()
+                    network.forward(
+                        train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
+                    ).float()
                     for chunk in pixels.split(batch)
                 ]
             finally:
@@ -281,16 +285,16 @@ class Learner:
     @property
     def network(self) -> nn.Module:
         """The backbone itself, in training: images ``(n, 3, s, s)`` normalised, to features ``(n, d)``."""
-        return self.machine.encoder.backbone
+        return self.train_state.encoder.backbone
 
-    def at_rest(self) -> AbstractContextManager[object]:
+    def lock(self) -> AbstractContextManager[object]:
         """While this is open, between two minibatches, no other thread trains: what is read of the network is whole."""
         return self._lock
 
     @property
     def losses(self) -> dict[str, float]:
         """Each part of the last step's loss by name, ``"total"`` included; empty before the first step."""
-        return {} if self.outcome is None else {name: float(loss) for name, loss in self.outcome.losses.items()}
+        return {} if self.output is None else {name: float(loss) for name, loss in self.output.losses.items()}
 
     # ------------------------------------------------------------------ among scikit-learn's tools
 
@@ -343,7 +347,7 @@ class Learner:
         with self._lock:
             self.check_finite()
             facts, tensors = self._facts(), self._tensors()
-            self.machine.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
+            self.train_state.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
@@ -384,46 +388,46 @@ class Learner:
             "parameters": parameters,
             "seen": self.seen,
             "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
-            "strategy": self.machine.strategy.host_state(),
-            "generator": self.machine.device.type,
+            "strategy": self.train_state.strategy.host_state(),
+            "generator": self.train_state.device.type,
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        machine = self.machine
+        train_state = self.train_state
         tensors = {
             "pending": self._pending,
-            "generator": machine.generator.get_state(),
-            "steps": machine.steps,
-            **{f"encoder.{name}": tensor for name, tensor in machine.encoder.state_dict().items()},
-            **{f"strategy.{name}": tensor for name, tensor in machine.strategy.state_dict().items()},
+            "generator": train_state.generator.get_state(),
+            "steps": train_state.steps,
+            **{f"encoder.{name}": tensor for name, tensor in train_state.encoder.state_dict().items()},
+            **{f"strategy.{name}": tensor for name, tensor in train_state.strategy.state_dict().items()},
         }
-        if machine.memory is not None:
-            tensors |= {f"memory.{name}": tensor for name, tensor in machine.memory.state_dict().items()}
-        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(machine.optimizer.velocities)}
+        if train_state.memory is not None:
+            tensors |= {f"memory.{name}": tensor for name, tensor in train_state.memory.state_dict().items()}
+        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(train_state.optimizer.velocities)}
 
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
             return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
-        machine = self.machine
-        machine.encoder.load_state_dict(part("encoder."))
-        machine.strategy.load_state_dict(part("strategy."))
-        machine.strategy.load_host_state(facts["strategy"])
-        if machine.memory is not None:
-            machine.memory.load_state_dict(part("memory."))
-        for i, velocity in enumerate(machine.optimizer.velocities):
+        train_state = self.train_state
+        train_state.encoder.load_state_dict(part("encoder."))
+        train_state.strategy.load_state_dict(part("strategy."))
+        train_state.strategy.load_host_state(facts["strategy"])
+        if train_state.memory is not None:
+            train_state.memory.load_state_dict(part("memory."))
+        for i, velocity in enumerate(train_state.optimizer.velocities):
             velocity.copy_(tensors[f"momentum.{i}"])
-        if facts["generator"] == machine.device.type:
-            machine.generator.set_state(tensors["generator"])
+        if facts["generator"] == train_state.device.type:
+            train_state.generator.set_state(tensors["generator"])
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
-            machine.generator.manual_seed(seed_for(self.seed, facts["budget"]["steps"]))
-        machine.steps.copy_(tensors["steps"])
+            train_state.generator.manual_seed(seed_for(self.seed, facts["budget"]["steps"]))
+        train_state.steps.copy_(tensors["steps"])
         if tensors["pending"].shape[1:] != self._pending.shape[1:]:
             raise CheckpointError("the images that wait for a full minibatch are of another size")
         self.seen = facts["seen"]
         self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
-        self._pending = tensors["pending"].to(machine.device)
+        self._pending = tensors["pending"].to(train_state.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}

@@ -114,7 +114,7 @@ def method_name(strategy: str, method: str | None) -> str | None:
     >>> method_name("cla-e", None)
     'simsiam'
     """
-    if strategies.get(strategy).brings_objective:
+    if strategies.get(strategy).own_loss:
         if method is not None:
             raise ConfigError(f"strategy '{strategy}' brings its own objective; leave method unset, not '{method}'")
         return None

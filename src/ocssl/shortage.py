@@ -8,27 +8,27 @@ from collections.abc import Iterator
 
 import torch
 
-from ocssl.errors import ConfigError, ShortageError
+from ocssl.errors import ConfigError, OutOfMemoryError
 
 _SIGNS = ("DefaultCPUAllocator", "ALLOC_FAILED")  # torch's own on a CPU; cuBLAS and cuDNN, which want workspaces
 
 
 @contextlib.contextmanager
-def enough_memory(device: torch.device, purpose: str, remedy: str) -> Iterator[None]:
-    """Turn an allocator's report into a :class:`ShortageError`; every other error passes.
+def oom_guard(device: torch.device, purpose: str, remedy: str) -> Iterator[None]:
+    """Turn an allocator's report into a :class:`OutOfMemoryError`; every other error passes.
 
-    >>> with enough_memory(torch.device("cpu"), "a petabyte", "ask for less"):
+    >>> with oom_guard(torch.device("cpu"), "a petabyte", "ask for less"):
     ...     torch.empty(1 << 50, dtype=torch.uint8)
     Traceback (most recent call last):
     ...
-    ocssl.errors.ShortageError: cpu has too little memory left for a petabyte; ask for less
+    ocssl.errors.OutOfMemoryError: cpu has too little memory left for a petabyte; ask for less
     """
     try:
         yield
     except RuntimeError as error:
         if not _lacks_memory(error):
             raise
-        raise ShortageError(f"{device} has too little memory left for {purpose}; {remedy}") from error
+        raise OutOfMemoryError(f"{device} has too little memory left for {purpose}; {remedy}") from error
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
@@ -40,10 +40,10 @@ def _lacks_memory(error: BaseException | None) -> bool:
     return False
 
 
-def must_fit(device: torch.device, size: int, setting: str) -> None:
+def check_fits(device: torch.device, size: int, setting: str) -> None:
     """Refuse a setting that asks for more bytes than a device has in all: a system may grant them, and kill later.
 
-    >>> must_fit(torch.device("cpu"), 1 << 60, "memory_size 1,000,000")    # doctest: +ELLIPSIS
+    >>> check_fits(torch.device("cpu"), 1 << 60, "memory_size 1,000,000")    # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     ocssl.errors.ConfigError: memory_size 1,000,000 takes 1,152,921,505 GB, and cpu has ... GB; choose a smaller one

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ocssl.augment import Augmentation
-from ocssl.batch import Outcome
+from ocssl.batch import StepOutput
 from ocssl.distributed import Group
 from ocssl.losses import full
 from ocssl.memory import Memory
@@ -20,18 +20,18 @@ from ocssl.nn import Encoder
 from ocssl.optimizer import SGD
 from ocssl.strategies import Strategy
 
-ALARM_BITS = 16  # how many parts of a loss an alarm can tell apart
+NONFINITE_BITS = 16  # how many parts of a loss an nonfinite can tell apart
 
 
 @dataclass(frozen=True)
-class Machine:
+class TrainState:
     """Everything a step reads and changes.
 
     Attributes:
         autocast: the low precision of the forward pass, or None for float32 throughout.
         joint_views: all views in one forward pass, or each in its own.
         group: the processes that train together.
-        alarm: scalar int64 on the device, 0 while every loss was finite; see :meth:`watch`.
+        nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`watch`.
     """
 
     encoder: Encoder
@@ -44,18 +44,20 @@ class Machine:
     joint_views: bool
     group: Group
     steps: Tensor
-    alarm: Tensor
+    nonfinite: Tensor
 
     @property
     def device(self) -> torch.device:
         """Where everything lives."""
         return self.generator.device
 
-    def watch(self, losses: list[Tensor]) -> None:
+    def check_losses(self, losses: list[Tensor]) -> None:
         """Count the step; at the first loss that is not finite, note which step and, as low bits, which parts."""
         bad = torch.stack([(~loss.isfinite()).long() << i for i, loss in enumerate(losses)]).sum()
         self.steps.add_(1)
-        self.alarm.copy_(torch.where((self.alarm == 0) & (bad > 0), (self.steps << ALARM_BITS) + bad, self.alarm))
+        self.nonfinite.copy_(
+            torch.where((self.nonfinite == 0) & (bad > 0), (self.steps << NONFINITE_BITS) + bad, self.nonfinite)
+        )
 
     def average(self) -> None:
         """Bring the processes of a group together again after their own passes: the same step for everybody.
@@ -73,48 +75,50 @@ class Machine:
             )
 
 
-def train_step(machine: Machine, stream: Tensor) -> Outcome:
+def train_step(train_state: TrainState, stream: Tensor) -> StepOutput:
     """One pass over a stream minibatch.
 
     Args:
-        stream: ``(n, 3, s, s)`` uint8, on the machine's device.
+        stream: ``(n, 3, s, s)`` uint8, on the training state's device.
     """
-    strategy, encoder = machine.strategy, machine.encoder
-    batch = strategy.compose(stream, machine.memory, machine.generator)
-    views = machine.augment(batch.images, views=strategy.views, generator=machine.generator)
-    mixed = strategy.mix(views, batch, machine.generator)
+    strategy, encoder = train_state.strategy, train_state.encoder
+    batch = strategy.compose(stream, train_state.memory, train_state.generator)
+    views = train_state.augment(batch.images, views=strategy.views, generator=train_state.generator)
+    mixed = strategy.mix(views, batch, train_state.generator)
 
-    with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
-        features = encoder(mixed, machine.joint_views)
+    with torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None):
+        features = encoder(mixed, train_state.joint_views)
         losses = strategy.losses(batch, mixed, features)
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 
-    machine.optimizer.zero_grad()
+    train_state.optimizer.zero_grad()
     total.backward()
-    machine.average()
-    for _ in range(strategy.optimizer_repeats):
-        machine.optimizer.step()
+    train_state.average()
+    for _ in range(strategy.update_repeats):
+        train_state.optimizer.step()
 
     with torch.no_grad():
         parts = {name: loss.detach() for name, loss in losses.items()}
-        machine.watch([*parts.values()])
-        outcome = Outcome(batch, views, features.detach(), parts | {"total": total.detach()})
-        strategy.after_step(outcome, encoder, machine.memory)
-    return outcome
+        train_state.check_losses([*parts.values()])
+        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()})
+        strategy.after_step(output, encoder, train_state.memory)
+    return output
 
 
 @torch.no_grad()
-def arrive(machine: Machine, stream: Tensor) -> None:
+def before_passes(train_state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
-    if machine.memory is not None and machine.strategy.enters == "before":
-        with torch.autocast(machine.device.type, dtype=machine.autocast, enabled=machine.autocast is not None):
-            columns = machine.strategy.on_arrival(machine.augment.normalize(stream), machine.encoder)
-        machine.memory.insert(stream, columns, machine.generator)
+    if train_state.memory is not None and train_state.strategy.insert_at == "before":
+        with torch.autocast(
+            train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
+        ):
+            columns = train_state.strategy.features_before(train_state.augment.normalize(stream), train_state.encoder)
+        train_state.memory.insert(stream, columns, train_state.generator)
 
 
 @torch.no_grad()
-def depart(machine: Machine, stream: Tensor, outcome: Outcome) -> None:
+def after_passes(train_state: TrainState, stream: Tensor, output: StepOutput) -> None:
     """After the passes: the others let them in now, with what the last pass knew of them."""
-    if machine.memory is not None and machine.strategy.enters == "after":
-        machine.memory.insert(stream, machine.strategy.on_departure(outcome), machine.generator)
-    machine.strategy.after_minibatch(machine.encoder)
+    if train_state.memory is not None and train_state.strategy.insert_at == "after":
+        train_state.memory.insert(stream, train_state.strategy.features_after(output), train_state.generator)
+    train_state.strategy.after_minibatch(train_state.encoder)

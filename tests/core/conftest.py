@@ -24,7 +24,7 @@ def build() -> Callable[..., tuple[Strategy, Encoder]]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             dims = Dims(feature=6, hidden=5, output=7)
-            method = None if kind.brings_objective else SimSiam(dims)
+            method = None if kind.own_loss else SimSiam(dims)
             head = kind.projector(dims) if method is None else method.projector()
             backbone = nn.Sequential(nn.Flatten(), nn.Linear(3 * IMAGE_SIZE**2, dims.feature))
             encoder = Encoder(backbone, head, dims.feature)

@@ -70,7 +70,7 @@ def test_the_origin_blends_the_second_view_with_the_stored_one(build, some_views
 @pytest.mark.parametrize(("eager", "first"), [(False, 4), (True, 3)])
 def test_blending_begins_with_one_sample_more_than_a_batch_or_with_a_batch(build, eager, first):
     strategy, _ = build(Lump, stream_batch=3, batch=3, eager=eager)
-    memory = Reservoir(8, (3, 4, 4), porch=3)
+    memory = Reservoir(8, (3, 4, 4), staging=3)
     sizes = []
     for _ in range(6):
         stream = torch.ones(3, 3, 4, 4, dtype=torch.uint8)

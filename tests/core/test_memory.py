@@ -27,8 +27,8 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make(kind: type[Memory], capacity: int, porch: int, dim: int = DIM, **options) -> Memory:
-    return kind(capacity, (3, 1, 1), porch=porch, columns={"features": Column((dim,))}, **options)
+def make(kind: type[Memory], capacity: int, staging: int, dim: int = DIM, **options) -> Memory:
+    return kind(capacity, (3, 1, 1), staging=staging, columns={"features": Column((dim,))}, **options)
 
 
 def pictures(identities: list[int]) -> torch.Tensor:
@@ -60,7 +60,7 @@ def fill(memory: Memory, sizes: list[int], generator: torch.Generator) -> None:
 @settings(deadline=None, derandomize=True)
 @given(capacity=st.integers(3, 9), sizes=st.lists(st.integers(1, 3), max_size=12))
 def test_fifo_keeps_the_newest_samples_and_overwrites_the_oldest(capacity, sizes):
-    memory, newest = make(Fifo, capacity, porch=3), []
+    memory, newest = make(Fifo, capacity, staging=3), []
     for batch in minibatches(sizes):
         memory.add(pictures(batch), {}, seeded())
         newest = (newest + batch)[-capacity:]
@@ -84,7 +84,7 @@ def chi_square_of_inclusion(counts: torch.Tensor, size: int, trials: int) -> flo
 
 
 def run_stream(kind: type[Memory], capacity: int, batches: list[torch.Tensor], generator: torch.Generator) -> list[int]:
-    memory = kind(capacity, (3, 1, 1), porch=max(map(len, batches)))
+    memory = kind(capacity, (3, 1, 1), staging=max(map(len, batches)))
     for batch in batches:
         memory.add(batch, {}, generator)
     return identities(memory)
@@ -130,7 +130,7 @@ def test_reservoir_fills_its_slots_by_the_law_of_algorithm_r_however_the_stream_
 @every_kind
 @pytest.mark.parametrize("arrived", [[3], [3, 3, 1], [3] * 9])
 def test_samples_are_different_filled_slots(kind, arrived):
-    memory, generator = make(kind, capacity=10, porch=3), seeded()
+    memory, generator = make(kind, capacity=10, staging=3), seeded()
     fill(memory, arrived, generator)
     assert len(memory) == min(sum(arrived), 10)
     for count in range(1, len(memory) + 1):
@@ -142,7 +142,7 @@ def test_samples_are_different_filled_slots(kind, arrived):
 
 @every_kind
 def test_filled_slots_are_sampled_uniformly_alone_and_in_pairs(kind):
-    memory, generator = make(kind, capacity=10, porch=7), seeded(3)
+    memory, generator = make(kind, capacity=10, staging=7), seeded(3)
     fill(memory, [7], generator)
     trials, singles, pairs = 2000, torch.zeros(7), Counter()
     for _ in range(trials):
@@ -156,7 +156,7 @@ def test_filled_slots_are_sampled_uniformly_alone_and_in_pairs(kind):
 
 @every_kind
 def test_sampling_changes_nothing_but_the_generator(kind):
-    memory, generator = make(kind, capacity=6, porch=3), seeded()
+    memory, generator = make(kind, capacity=6, staging=3), seeded()
     fill(memory, [3, 3, 3], generator)
     before = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     first, second = memory.sample(3, seeded(4)), memory.sample(3, seeded(4))
@@ -231,7 +231,7 @@ def quarter_turns(count: int, generator: torch.Generator) -> torch.Tensor:
 def test_minred_drops_what_the_slow_version_drops_before_at_and_after_full(drops, features, sizes):
     for seed in range(4):
         generator, pool, capacity = seeded(seed), [], 9
-        memory = make(MinRed, capacity, porch=4, dim=features(1, seeded()).shape[1], drops=drops)
+        memory = make(MinRed, capacity, staging=4, dim=features(1, seeded()).shape[1], drops=drops)
         for batch in minibatches(sizes):
             new = features(len(batch), generator)
             memory.add(pictures(batch), {"features": new}, generator)
@@ -243,7 +243,7 @@ def test_minred_drops_what_the_slow_version_drops_before_at_and_after_full(drops
 def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
     for seed in range(5):
         generator, pool, capacity = seeded(seed), [], 8
-        memory = make(MinRed, capacity, porch=3, drops=drops)
+        memory = make(MinRed, capacity, staging=3, drops=drops)
         for step, batch in enumerate(minibatches([3, 2, 3, 3, 1, 3, 3, 2, 3, 3, 3, 1])):
             new = random_features(len(batch), generator)
             described = step % 3 == 1
@@ -254,7 +254,7 @@ def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
 
             slots = memory.sample(min(2, len(memory)), generator)
             seen = random_features(len(slots), generator)
-            memory.blend_features(slots, seen)
+            memory.update_features(slots, seen)
             for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
                 sample = next(s for s in pool if s.number == identities(memory)[slot])
                 old = sample.feature
@@ -263,7 +263,7 @@ def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
 
 
 def full_minred(features: list[list[float]], drops: str) -> Memory:
-    memory = make(MinRed, capacity=len(features), porch=2, dim=2, drops=drops)
+    memory = make(MinRed, capacity=len(features), staging=2, dim=2, drops=drops)
     for number, feature in enumerate(features):
         memory.add(pictures([number]), {"features": torch.tensor([feature])}, seeded())
     return memory
@@ -305,7 +305,7 @@ def test_the_length_of_a_feature_does_not_matter_to_minred():
 
 def test_minred_refuses_an_unknown_way_to_drop():
     with pytest.raises(ConfigError, match="unknown way to drop 'simultanious'; did you mean 'simultaneous'"):
-        make(MinRed, capacity=4, porch=2, drops="simultanious")
+        make(MinRed, capacity=4, staging=2, drops="simultanious")
 
 
 # ------------------------------------------------------------------------------------------------- stored features
@@ -314,12 +314,12 @@ def test_minred_refuses_an_unknown_way_to_drop():
 @every_kind
 @pytest.mark.parametrize("keep", [0.5, 0.9])
 def test_stored_features_follow_in_closed_form(kind, keep):
-    memory, generator = make(kind, capacity=6, porch=6), seeded()
+    memory, generator = make(kind, capacity=6, staging=6), seeded()
     fill(memory, [6], generator)
     before, goal = memory.columns["features"].clone(), torch.randn(2, DIM, generator=generator)
     slots, times = torch.tensor([4, 1]), 5
     for _ in range(times):
-        memory.blend_features(slots, goal, keep=keep)
+        memory.update_features(slots, goal, keep=keep)
     after = memory.columns["features"]
     torch.testing.assert_close(after[slots], keep**times * before[slots] + (1 - keep**times) * goal)
     untouched = [0, 2, 3, 5]
@@ -328,21 +328,21 @@ def test_stored_features_follow_in_closed_form(kind, keep):
 
 @every_kind
 def test_a_first_feature_is_taken_as_it_is(kind):
-    memory = make(kind, capacity=4, porch=4)
+    memory = make(kind, capacity=4, staging=4)
     memory.add(pictures([0, 1, 2, 3]), {}, seeded())
     assert not memory.featured[:4].any()
     first = torch.randn(1, DIM, generator=seeded(1))
-    memory.blend_features(torch.tensor([2]), first)
+    memory.update_features(torch.tensor([2]), first)
     assert torch.equal(memory.columns["features"][2], first[0])
     assert memory.featured[:4].tolist() == [False, False, True, False]
 
 
 @every_kind
 def test_normalised_features_have_length_one_after_each_blend(kind):
-    memory, generator = make(kind, capacity=4, porch=4), seeded()
+    memory, generator = make(kind, capacity=4, staging=4), seeded()
     fill(memory, [4], generator)
     old, new = memory.columns["features"][:2].clone(), torch.randn(2, DIM, generator=generator)
-    memory.blend_features(torch.tensor([0, 1]), new, normalize=True)
+    memory.update_features(torch.tensor([0, 1]), new, normalize=True)
     for row in range(2):
         blend = (0.5 * old[row] + 0.5 * new[row]).tolist()
         length = math.sqrt(sum(x * x for x in blend))
@@ -351,7 +351,7 @@ def test_normalised_features_have_length_one_after_each_blend(kind):
 
 @every_kind
 def test_a_feature_stays_with_its_image_wherever_that_goes(kind):
-    memory, generator, features = make(kind, capacity=7, porch=3), seeded(), {}
+    memory, generator, features = make(kind, capacity=7, staging=3), seeded(), {}
     for batch in minibatches([3, 2, 3, 1, 3, 3, 2, 3]):
         new = torch.randn(len(batch), DIM, generator=generator)
         features |= dict(zip(batch, new, strict=True))
@@ -367,10 +367,10 @@ def test_a_feature_stays_with_its_image_wherever_that_goes(kind):
 @every_kind
 @pytest.mark.parametrize("sizes", [[], [3], [3, 3, 2, 3, 3]])
 def test_a_memory_goes_on_exactly_from_a_saved_state(kind, sizes):
-    memory, generator = make(kind, capacity=7, porch=3), seeded()
+    memory, generator = make(kind, capacity=7, staging=3), seeded()
     fill(memory, sizes, generator)
     state = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
-    twin, same_draws = make(kind, capacity=7, porch=3), torch.Generator()
+    twin, same_draws = make(kind, capacity=7, staging=3), torch.Generator()
     twin.load_state_dict(state)
     same_draws.set_state(generator.get_state())
     assert len(twin) == len(memory)
@@ -379,7 +379,7 @@ def test_a_memory_goes_on_exactly_from_a_saved_state(kind, sizes):
     for one, its_generator in ((memory, generator), (twin, same_draws)):
         fill(one, [3, 1, 3], its_generator)
         slots = one.sample(3, its_generator)
-        one.blend_features(slots, torch.randn(3, DIM, generator=its_generator))
+        one.update_features(slots, torch.randn(3, DIM, generator=its_generator))
         fill(one, [2, 3], its_generator)
     assert memory.state_dict().keys() == twin.state_dict().keys()
     for name, tensor in memory.state_dict().items():
@@ -387,12 +387,12 @@ def test_a_memory_goes_on_exactly_from_a_saved_state(kind, sizes):
 
 
 def foreign_states() -> dict[str, dict[str, torch.Tensor]]:
-    own = make(Fifo, capacity=6, porch=3).state_dict()
+    own = make(Fifo, capacity=6, staging=3).state_dict()
     return {
-        "of another policy": make(MinRed, capacity=6, porch=3).state_dict(),
-        "of another size": make(Fifo, capacity=7, porch=3).state_dict(),
-        "of another feature width": make(Fifo, capacity=6, porch=3, dim=DIM + 1).state_dict(),
-        "without features": Fifo(6, (3, 1, 1), porch=3).state_dict(),
+        "of another policy": make(MinRed, capacity=6, staging=3).state_dict(),
+        "of another size": make(Fifo, capacity=7, staging=3).state_dict(),
+        "of another feature width": make(Fifo, capacity=6, staging=3, dim=DIM + 1).state_dict(),
+        "without features": Fifo(6, (3, 1, 1), staging=3).state_dict(),
         "with a part too few": {name: tensor for name, tensor in own.items() if name != "born"},
         "with a part too many": {**own, "column.view": torch.zeros(9, 3)},
         "of another type": {**own, "images": own["images"].float()},
@@ -401,7 +401,7 @@ def foreign_states() -> dict[str, dict[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("what", foreign_states())
 def test_a_foreign_state_is_refused_and_changes_nothing(what):
-    memory = make(Fifo, capacity=6, porch=3)
+    memory = make(Fifo, capacity=6, staging=3)
     fill(memory, [3, 3, 2], seeded())
     before = {name: tensor.clone() for name, tensor in memory.state_dict().items()}
     with pytest.raises(CheckpointError, match="the saved memory does not fit"):
@@ -416,15 +416,15 @@ def test_a_foreign_state_is_refused_and_changes_nothing(what):
 @every_kind
 def test_a_memory_smaller_than_the_stream_minibatch_is_refused(kind):
     with pytest.raises(ConfigError, match=r"memory_size \(9\) must be at least stream_batch \(10\)"):
-        make(kind, capacity=9, porch=10)
-    make(kind, capacity=10, porch=10)
+        make(kind, capacity=9, staging=10)
+    make(kind, capacity=10, staging=10)
 
 
 def test_minred_needs_features():
     with pytest.raises(ConfigError, match="memory 'minred' needs a column 'features'"):
-        MinRed(4, (3, 1, 1), porch=2)
+        MinRed(4, (3, 1, 1), staging=2)
 
 
 def test_a_column_cannot_take_the_name_of_what_a_memory_keeps_anyway() -> None:
     with pytest.raises(ConfigError, match="column 'born' of its own"):
-        Fifo(4, (3, 2, 2), porch=2, columns={"born": Column((1,))})
+        Fifo(4, (3, 2, 2), staging=2, columns={"born": Column((1,))})

@@ -50,14 +50,14 @@ def test_points_that_coincide_still_fill_the_memory() -> None:
 def test_it_is_what_scale_used_in_its_origin_and_is_not_offered_otherwise() -> None:
     assert "part-and-select" not in ocssl.memory.names()
     learner = small_learner("scale", variant="origin").partial_fit(small_stream(40))
-    assert type(learner.machine.memory).__name__ == "PartAndSelect"
-    assert len(learner.machine.memory) == 20
+    assert type(learner.train_state.memory).__name__ == "PartAndSelect"
+    assert len(learner.train_state.memory) == 20
 
 
 def test_a_step_that_works_on_the_host_is_not_captured() -> None:
     from ocssl.execution import Eager, make_executor
 
-    machine = small_learner("scale", variant="origin").machine
-    assert isinstance(make_executor("auto", machine), Eager)
+    train_state = small_learner("scale", variant="origin").train_state
+    assert isinstance(make_executor("auto", train_state), Eager)
     with pytest.raises(ocssl.errors.ConfigError, match="cannot capture memory PartAndSelect"):
-        make_executor("graph", machine)
+        make_executor("graph", train_state)

@@ -178,4 +178,4 @@ def test_a_strategy_of_somebody_else_works_by_name():
     learner = ocssl.Learner(
         strategy="someones-plain", backbone="resnet18-w1", image_size=8, stream_batch=2, hidden_dim=4, output_dim=4
     )
-    assert type(learner.machine.strategy).__name__ == "Plain"
+    assert type(learner.train_state.strategy).__name__ == "Plain"

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ocssl.batch import Outcome
+from ocssl.batch import StepOutput
 from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.losses import relation_distillation, supervised_contrastive
@@ -170,7 +170,7 @@ def test_the_weight_passes_no_gradient_and_the_past_takes_none(build, some_views
 
 
 def test_the_past_model_stays_in_evaluation_mode():
-    strategy = small_learner("scale").partial_fit(small_stream(16)).machine.strategy
+    strategy = small_learner("scale").partial_fit(small_stream(16)).train_state.strategy
     assert strategy.train().training
     assert not any(module.training for module in strategy.past.modules())
 
@@ -186,7 +186,7 @@ def test_the_past_model_is_copied_after_each_pass_or_after_each_minibatch(build,
 
     assert not follows()
     views = some_views(3)
-    strategy.after_step(Outcome(batch_of(3, 0), views, encoder(views, joint=True).detach(), {}), encoder, None)
+    strategy.after_step(StepOutput(batch_of(3, 0), views, encoder(views, joint=True).detach(), {}), encoder, None)
     assert follows() == (past == "pass")
     strategy.after_minibatch(encoder)
     assert follows()

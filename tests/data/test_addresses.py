@@ -16,12 +16,12 @@ from PIL import Image
 
 from ocssl import data
 from ocssl.data.decode import BadImage, decode
-from ocssl.data.formats.cifar import CIFAR10, CifarOrigin
+from ocssl.data.formats.cifar import CIFAR10, CifarReader
 from ocssl.data.formats.files import any_folder, image_files
 from ocssl.data.formats.hub import _of_config, _shards
-from ocssl.data.formats.parquet import ParquetOrigin
-from ocssl.data.formats.svhn import SvhnOrigin
-from ocssl.data.formats.tar import TarOrigin
+from ocssl.data.formats.parquet import ParquetReader
+from ocssl.data.formats.svhn import SvhnReader
+from ocssl.data.formats.tar import TarReader
 from ocssl.errors import ConfigError, DataError
 
 # Parquet --------------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_a_shard_with_other_columns_is_named(tmp_path):
     with pytest.raises(DataError, match=r"b\.parquet has no column 'label', which a\.parquet has"):
         data.load(f"parquet:{tmp_path}")
     with pytest.raises(ConfigError, match=r"b\.parquet has no column 'when'"):
-        ParquetOrigin([tmp_path / "a.parquet", tmp_path / "b.parquet"]).column("when")
+        ParquetReader([tmp_path / "a.parquet", tmp_path / "b.parquet"]).column("when")
 
 
 @pytest.mark.parametrize("labels", [[[0, 1], [2]], [b"a", b"b"], [0.5, 1.0], [{"id": 1}, {"id": 2}]])
@@ -332,13 +332,13 @@ def parquet_origin(tmp_path):
     for shard, count in enumerate((300, 1, 5)):  # more rows than are read at once, and fewer
         rows = [b"%d-%d" % (shard, number) for number in range(count)]
         pq.write_table(pa.table({"image": rows, "label": list(range(count))}), tmp_path / f"{shard}.parquet")
-    return ParquetOrigin(sorted(tmp_path.glob("*.parquet")))
+    return ParquetReader(sorted(tmp_path.glob("*.parquet")))
 
 
 def tar_origin(tmp_path):
     for shard in range(2):
         make_tar(tmp_path / f"{shard}.tar", {f"{i}.png": b"%d-%d" % (shard, i) for i in range(4)}, "w")
-    return TarOrigin(sorted(tmp_path.glob("*.tar")))
+    return TarReader(sorted(tmp_path.glob("*.tar")))
 
 
 def files_origin(tmp_path):
@@ -351,13 +351,13 @@ def cifar_origin(tmp_path):
     for number in range(1, 6):
         content = cifar_batch([pixels(number), pixels(-number % 99)], b"labels", [number, 0])
         write(tmp_path / f"data_batch_{number}", content)
-    return CifarOrigin(tmp_path, CIFAR10, "train")
+    return CifarReader(tmp_path, CIFAR10, "train")
 
 
 def svhn_origin(tmp_path):
     scipy_io = pytest.importorskip("scipy.io")
     scipy_io.savemat(tmp_path / "train_32x32.mat", {"X": pixels(0, 32, 32, 3, 6), "y": [[1]] * 6})
-    return SvhnOrigin(tmp_path / "train_32x32.mat")
+    return SvhnReader(tmp_path / "train_32x32.mat")
 
 
 @pytest.mark.parametrize("make", [parquet_origin, tar_origin, files_origin, cifar_origin, svhn_origin])

@@ -143,7 +143,7 @@ def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, 
     scipy_io = pytest.importorskip("scipy.io")
     scipy_io.savemat(tmp_path / "made.mat", {"X": pixels(1, 32, 32, 3, 2), "y": [[1], [2]]})
     server.content = (tmp_path / "made.mat").read_bytes()
-    svhn = catalog.known_set("svhn")
+    svhn = catalog.dataset_spec("svhn")
     made = Download(f"{server.address}/train_32x32.mat", hashlib.md5(server.content).hexdigest())
     monkeypatch.setitem(svhn.downloads, "train", made)
     assert len(data.load("svhn", root=tmp_path / "data")) == 2
@@ -159,5 +159,5 @@ def test_the_official_addresses_and_checksums_are_the_published_ones():
         "svhn": ("http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
     }
     for name, (url, md5) in published.items():
-        assert catalog.known_set(name).downloads["train"] == Download(url, md5)
-    assert catalog.known_set("svhn").downloads["test"].md5 == "eb5a983be6a315427106f1b164d9cef3"
+        assert catalog.dataset_spec(name).downloads["train"] == Download(url, md5)
+    assert catalog.dataset_spec("svhn").downloads["test"].md5 == "eb5a983be6a315427106f1b164d9cef3"

@@ -15,8 +15,8 @@ from PIL import Image
 
 from ocssl import data
 from ocssl.data import build, cache
-from ocssl.data.cache import MappedSource
-from ocssl.data.source import ResidentSource
+from ocssl.data.cache import MappedDataset
+from ocssl.data.source import ResidentDataset
 from ocssl.errors import DataError
 
 COUNT, PER_CHUNK = 23, 5
@@ -173,11 +173,11 @@ def test_the_cache_may_lie_below_home(tmp_path, monkeypatch):
 
 
 def test_large_sets_are_mapped_and_give_the_same_images(pile, monkeypatch):
-    assert isinstance(load(pile), ResidentSource)
+    assert isinstance(load(pile), ResidentDataset)
     monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
-    monkeypatch.setattr(MappedSource, "_GIVE_BACK_BYTES", 100)
+    monkeypatch.setattr(MappedDataset, "_GIVE_BACK_BYTES", 100)
     source = load(pile)
-    assert isinstance(source, MappedSource)
+    assert isinstance(source, MappedDataset)
     assert_complete(source, pile)
     chosen = torch.tensor([7, 0, 7, 22])
     assert torch.equal(source.images(chosen), expected(pile)[0][chosen])
@@ -194,7 +194,7 @@ def test_images_are_copies_that_a_caller_may_change(pile, monkeypatch):
 def test_an_iterable_too_large_for_memory_is_mapped(own_cache, monkeypatch):
     monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
     source = data.from_iterable(pixels(number, 8, 8, 3) for number in range(10))
-    assert isinstance(source, MappedSource)
+    assert isinstance(source, MappedDataset)
     assert torch.equal(source.images([9])[0], torch.from_numpy(chw(pixels(9, 8, 8, 3)).copy()))
     assert list(own_cache.iterdir()) == []
 

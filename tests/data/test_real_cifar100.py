@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from ocssl import data
-from ocssl.data.catalog import known_set
+from ocssl.data.catalog import dataset_spec
 
 BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "data"
 ROOT = Path(os.environ.get("OCSSL_DATA") or BESIDE_THE_CHECKOUT)
 
 pytestmark = pytest.mark.skipif(
-    known_set("cifar100").locate(ROOT, "train") is None,
+    dataset_spec("cifar100").locate(ROOT, "train") is None,
     reason=f"CIFAR-100 is not below {ROOT}; put it there or set OCSSL_DATA",
 )
 

@@ -12,11 +12,11 @@ from PIL import Image
 
 from ocssl import Learner
 from ocssl.cli import app
-from ocssl.data.origin import Origin
+from ocssl.data.origin import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
 from ocssl.export.features import embed
-from ocssl.live.sources import open_origin
+from ocssl.live.sources import open_reader
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
 
@@ -51,7 +51,7 @@ def check(path: Path, encoder: FrozenEncoder, frames: Path, without: tuple[int, 
 
 def test_every_image_is_embedded_with_its_place(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:
     steps: list[int] = []
-    found = embed(encoder, open_origin(str(frames)), tmp_path / "f.parquet", batch=4, part=10, progress=steps.append)
+    found = embed(encoder, open_reader(str(frames)), tmp_path / "f.parquet", batch=4, part=10, progress=steps.append)
     assert (found.count, found.refused, sum(steps)) == (23, (), 23)
     check(tmp_path / "f.parquet", encoder, frames)
     assert not (tmp_path / "f.parquet.parts").exists()
@@ -60,12 +60,12 @@ def test_every_image_is_embedded_with_its_place(encoder: FrozenEncoder, frames: 
 def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:
     (frames / "007.png").write_text("broken")
     (frames / "022.png").write_text("broken")
-    found = embed(encoder, open_origin(str(frames)), tmp_path / "f.parquet", batch=4, part=11)
+    found = embed(encoder, open_reader(str(frames)), tmp_path / "f.parquet", batch=4, part=11)
     assert [Path(name).name for name, _ in found.refused] == ["007.png", "022.png"]
     check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
 
 
-def stop_in_the_third_part(encoder: FrozenEncoder, origin: Origin, path: Path) -> None:
+def stop_in_the_third_part(encoder: FrozenEncoder, origin: Reader, path: Path) -> None:
     embedded: list[int] = []
 
     def stop(images: int) -> None:
@@ -80,7 +80,7 @@ def stop_in_the_third_part(encoder: FrozenEncoder, origin: Origin, path: Path) -
 def test_an_interrupted_embedding_goes_on_with_its_next_part(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_origin(str(frames))
+    origin = open_reader(str(frames))
     stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
     assert not (tmp_path / "f.parquet").exists()
     steps: list[int] = []
@@ -93,7 +93,7 @@ def test_an_interrupted_embedding_goes_on_with_its_next_part(
 def test_a_finished_part_that_cannot_be_read_is_made_again(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path, length: int
 ) -> None:
-    origin = open_origin(str(frames))
+    origin = open_reader(str(frames))
     stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
     second = tmp_path / "f.parquet.parts" / "000001.parquet"
     second.write_bytes(second.read_bytes()[:length])
@@ -106,7 +106,7 @@ def test_a_finished_part_that_cannot_be_read_is_made_again(
 def test_a_finished_part_with_holes_is_made_again_with_those_after_it(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_origin(str(frames))
+    origin = open_reader(str(frames))
     stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
     first = tmp_path / "f.parquet.parts" / "000000.parquet"
     content = first.read_bytes()
@@ -120,7 +120,7 @@ def test_a_finished_part_with_holes_is_made_again_with_those_after_it(
 def test_a_second_embedding_into_the_same_file_is_refused_and_the_first_one_goes_on(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin, refusals = open_origin(str(frames)), []
+    origin, refusals = open_reader(str(frames)), []
 
     def begin_another(images: int) -> None:
         with pytest.raises(ConfigError, match=r"another process is writing '.*f\.parquet'; wait") as caught:
@@ -138,7 +138,7 @@ def test_files_with_names_that_are_not_utf8_are_embedded_or_refused_by_an_escape
     (tmp_path / "odd").mkdir()
     Image.fromarray(IMAGES[0]).save(tmp_path / "odd" / os.fsdecode(b"caf\xe9.png"))
     (tmp_path / "odd" / os.fsdecode(b"th\xe9.png")).write_text("broken")
-    found = embed(encoder, open_origin(str(tmp_path / "odd")), tmp_path / "f.parquet")
+    found = embed(encoder, open_reader(str(tmp_path / "odd")), tmp_path / "f.parquet")
     assert [name for name, _ in found.refused] == [str(tmp_path / "odd" / r"th\udce9.png")]
     assert pq.read_table(tmp_path / "f.parquet")["path"].to_pylist() == [str(tmp_path / "odd" / r"caf\udce9.png")]
 
@@ -146,7 +146,7 @@ def test_files_with_names_that_are_not_utf8_are_embedded_or_refused_by_an_escape
 def test_parts_of_another_encoder_are_not_mixed_in(
     encoder: FrozenEncoder, learner: Learner, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_origin(str(frames))
+    origin = open_reader(str(frames))
     with pytest.raises(ZeroDivisionError):
         embed(encoder, origin, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
     other = of_learner(Learner(**{**learner.get_params(), "seed": 1}))

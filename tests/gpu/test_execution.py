@@ -49,7 +49,7 @@ def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str, 
         subject.partial_fit(stream[:500], callback=lambda s, h=history: h.append(s.losses["total"]))
         subject.boundary()
         subject.partial_fit(stream[500:], callback=lambda s, h=history: h.append(s.losses["total"]))
-        histories[execution] = torch.tensor(history), subject.machine.generator.get_state(), subject.budget.spent
+        histories[execution] = torch.tensor(history), subject.train_state.generator.get_state(), subject.budget.spent
     eager, graph = histories["eager"], histories["graph"]
     assert torch.equal(eager[1], graph[1]), "the generators have drawn differently"
     assert eager[2] == graph[2]
@@ -62,7 +62,7 @@ def test_a_compiled_run_has_the_draws_of_an_eager_one_and_its_losses_but_for_rou
         subject = learner("cla-e", execution)
         history: list[float] = []
         subject.partial_fit(images(120), callback=lambda s, h=history: h.append(s.losses["total"]))
-        histories[execution] = torch.tensor(history), subject.machine.generator.get_state(), subject.budget.spent
+        histories[execution] = torch.tensor(history), subject.train_state.generator.get_state(), subject.budget.spent
     eager, compiled = histories["eager"], histories["compiled"]
     assert torch.equal(compiled[1], eager[1]), "the generators have drawn differently"
     assert compiled[2] == eager[2]
@@ -76,7 +76,7 @@ def test_a_resumed_captured_run_draws_on_where_it_stopped(tmp_path) -> None:
     first = learner("cla-e", "graph").partial_fit(stream[:205])
     first.save(tmp_path / "state")
     second = ocssl.Learner.load(tmp_path / "state").partial_fit(stream[205:])
-    assert torch.equal(second.machine.generator.get_state(), whole.machine.generator.get_state())
+    assert torch.equal(second.train_state.generator.get_state(), whole.train_state.generator.get_state())
     assert second.budget == whole.budget
     torch.testing.assert_close(second.encode(stream[:50]), whole.encode(stream[:50]), rtol=1e-2, atol=1e-2)
 

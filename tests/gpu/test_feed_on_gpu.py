@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import ocssl
-from ocssl.data.cache import MappedSource
-from ocssl.data.source import About
+from ocssl.data.cache import MappedDataset
+from ocssl.data.source import DatasetInfo
 from ocssl.distributed import Group
-from ocssl.experiments import feed
-from ocssl.experiments.material import Pool
+from ocssl.runs import feed
+from ocssl.runs.material import Pool
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -35,13 +35,13 @@ def test_a_learner_fed_from_disk_learns_what_it_learns_from_resident_images(
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, SIZE, SIZE), dtype=np.uint8)
     pixels.tofile(tmp_path / "images.u8")
-    source = MappedSource(tmp_path / "images.u8", SIZE, About("random"), torch.zeros(COUNT, dtype=torch.int64))
+    source = MappedDataset(tmp_path / "images.u8", SIZE, DatasetInfo("random"), torch.zeros(COUNT, dtype=torch.int64))
     device = torch.device("cuda")
     monkeypatch.setattr(feed, "BLOCK_BYTES", 10 * 3 * SIZE * SIZE)  # so that a block is on its way at every moment
     encoders = {}
     for resident in (True, False):
         pool = Pool(source, device, resident=resident)
-        images = feed.Feed(pool, Backwards(), Group())  # type: ignore[arg-type]
+        images = feed.Prefetcher(pool, Backwards(), Group())  # type: ignore[arg-type]
         learner = ocssl.Learner(
             strategy="er", backbone="resnet18-w16", batch=30, passes=2, lr=0.01, memory_size=64, hidden_dim=64,
             output_dim=128, device="cuda", execution="graph", precision="fp32",

@@ -9,10 +9,10 @@ from statistics import mean
 import pytest
 import torch
 
-from ocssl.data.catalog import known_set
-from ocssl.data.places import homes, parquet_files
-from ocssl.experiments.launch import start
-from ocssl.experiments.presets import complete
+from ocssl.data.catalog import dataset_spec
+from ocssl.data.places import dataset_dirs, parquet_files
+from ocssl.runs.launch import start
+from ocssl.runs.presets import complete
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -30,7 +30,7 @@ def final(precision: str, seed: int, folder: Path) -> float:
 
 
 def test_bf16_and_fp32_end_within_a_point_of_each_other(tmp_path: Path) -> None:
-    if not any(parquet_files(home, "train") for home in homes(ROOT, known_set("cifar100").aliases)):
+    if not any(parquet_files(home, "train") for home in dataset_dirs(ROOT, dataset_spec("cifar100").aliases)):
         pytest.skip(f"no parquet files of CIFAR-100 below {ROOT}; put them there or set OCSSL_DATA")
     ends = {
         precision: [final(precision, seed, tmp_path / f"{precision}-{seed}") for seed in SEEDS]

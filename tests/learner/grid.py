@@ -11,7 +11,7 @@ def combinations() -> list[tuple[str, str | None, str | None]]:
     found: list[tuple[str, str | None, str | None]] = []
     for strategy in ocssl.strategies.names():
         kind = ocssl.strategies.get(strategy)
-        methods = [None] if kind.brings_objective else ocssl.methods.names()
+        methods = [None] if kind.own_loss else ocssl.methods.names()
         memories = [None] if kind.default_memory is None else ocssl.memory.names()
         found += [(strategy, method, memory) for method, memory in itertools.product(methods, memories)]
     return found

@@ -34,7 +34,7 @@ def watch(learner: ocssl.Learner) -> list[Drawn]:
     """A list to which the learner's draws will be added, pass by pass."""
     passes: list[Drawn] = []
     slots: list[int] = []
-    augment, memory = learner.machine.augment, learner.machine.memory
+    augment, memory = learner.train_state.augment, learner.train_state.memory
     apply = augment.apply
 
     def watched_apply(images: Tensor, draws: Any) -> Tensor:
@@ -66,15 +66,15 @@ class Plain:
     """
 
     def __init__(self, learner: ocssl.Learner, *, alone: bool, together: bool) -> None:
-        machine = learner.machine
+        train_state = learner.train_state
         self.strategy, self.passes, self.capacity = learner.strategy, learner.passes, learner.memory_size
         self.replayed = learner.batch - learner.stream_batch
         self.alone, self.aligned_alone = alone, alone and not together
-        self.network = nn.Sequential(*copy.deepcopy([machine.encoder.backbone, machine.encoder.projector]))
-        self.predictor = copy.deepcopy(getattr(machine.strategy.method, "predictor", None))
-        self.aligner = copy.deepcopy(getattr(machine.strategy, "aligner", None))
-        self.omega, self.tau = getattr(machine.strategy, "omega", 0.0), learner.tau
-        aligned_from_start = self.strategy in AVERAGED or getattr(machine.strategy, "from_start", False)
+        self.network = nn.Sequential(*copy.deepcopy([train_state.encoder.backbone, train_state.encoder.projector]))
+        self.predictor = copy.deepcopy(getattr(train_state.strategy.method, "predictor", None))
+        self.aligner = copy.deepcopy(getattr(train_state.strategy, "aligner", None))
+        self.omega, self.tau = getattr(train_state.strategy, "omega", 0.0), learner.tau
+        aligned_from_start = self.strategy in AVERAGED or getattr(train_state.strategy, "from_start", False)
         self.teacher = copy.deepcopy(self.network) if aligned_from_start else None
         trained = [p for part in (self.network, self.predictor, self.aligner) if part for p in part.parameters()]
         self.optimizer = torch.optim.SGD(trained, lr=learner.lr, momentum=0.9, weight_decay=1e-4)

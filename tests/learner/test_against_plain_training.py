@@ -39,13 +39,13 @@ def test_weights_follow_the_paper_step_by_step(strategy: str, method: str, way: 
         plain.border()
     assert not [*recorded], "as many passes as the learner made"
 
-    machine = learner.machine
-    pairs = [(machine.encoder.backbone, plain.network[0]), (machine.encoder.projector, plain.network[1])]
-    pairs += [(machine.strategy.method.predictor, plain.predictor)] if method == "simsiam" else []
+    train_state = learner.train_state
+    pairs = [(train_state.encoder.backbone, plain.network[0]), (train_state.encoder.projector, plain.network[1])]
+    pairs += [(train_state.strategy.method.predictor, plain.predictor)] if method == "simsiam" else []
     if plain.aligner is not None:
-        pairs.append((machine.strategy.aligner, plain.aligner))
+        pairs.append((train_state.strategy.aligner, plain.aligner))
     if plain.teacher is not None:
-        teacher = machine.strategy.target.network
+        teacher = train_state.strategy.target.network
         pairs += [(teacher.backbone, plain.teacher[0]), (teacher.projector, plain.teacher[1])]
     for ours, theirs in pairs:
         expected = theirs.state_dict()
@@ -53,4 +53,4 @@ def test_weights_follow_the_paper_step_by_step(strategy: str, method: str, way: 
             torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-8, msg=f"{name}: {{}}".format)
     if strategy == "cla-r":
         expected = torch.stack([plain.features[slot] for slot in range(learner.memory_size)])
-        torch.testing.assert_close(machine.memory.columns["features"][: learner.memory_size], expected)
+        torch.testing.assert_close(train_state.memory.columns["features"][: learner.memory_size], expected)

@@ -175,7 +175,7 @@ def test_a_teacher_that_is_neither_frozen_nor_trained_is_caught(registered) -> N
 
 def test_a_memory_that_keeps_a_sample_twice_is_caught(registered) -> None:
     class Sticky(Memory):
-        def place(self, n: int, generator: torch.Generator) -> Tensor:
+        def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
             return torch.arange(n)
 
     registered("sticky", Sticky)

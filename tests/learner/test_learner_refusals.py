@@ -13,7 +13,7 @@ from torch import nn
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
-from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError, ShortageError
+from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError, OutOfMemoryError
 
 SETTINGS = [
     ({"strategy": "cla-x"}, "unknown strategy 'cla-x'; did you mean 'cla-r'"),
@@ -212,7 +212,7 @@ def test_a_diverging_loss_stops_with_step_and_part_and_is_never_saved(tmp_path) 
     learner = small_learner("cla-e", lr=0.01, passes=1).partial_fit(small_stream(16))
     learner.save(tmp_path / "good")
     with torch.no_grad():
-        next(learner.machine.strategy.aligner.parameters()).fill_(float("nan"))
+        next(learner.train_state.strategy.aligner.parameters()).fill_(float("nan"))
     with pytest.raises(DivergedError, match=r"at step 5 \(part: alignment\)"):
         learner.partial_fit(small_stream(4))
     with pytest.raises(DivergedError):
@@ -240,10 +240,12 @@ def test_too_little_memory_is_said_with_what_it_was_for(monkeypatch: pytest.Monk
     learner = small_learner("er").partial_fit(small_stream(4))
     with monkeypatch.context() as patch:
         patch.setattr(learner.executor, "step", lambda stream: fail())
-        with pytest.raises(ShortageError, match="cpu has too little memory left for training on 12 images of 8×8; ch"):
+        with pytest.raises(
+            OutOfMemoryError, match="cpu has too little memory left for training on 12 images of 8×8; ch"
+        ):
             learner.partial_fit(small_stream(4))
-    monkeypatch.setattr(learner.machine.augment, "normalize", lambda images: fail())
-    with pytest.raises(ShortageError, match="left for 6 images of 8×8; choose a smaller batch"):
+    monkeypatch.setattr(learner.train_state.augment, "normalize", lambda images: fail())
+    with pytest.raises(OutOfMemoryError, match="left for 6 images of 8×8; choose a smaller batch"):
         learner.transform(small_stream(6))
     with pytest.raises(MemoryError):  # for code that knows the built-in only
         learner.transform(small_stream(6))

@@ -43,8 +43,8 @@ def meanwhile(use: Callable[[], object]) -> Iterator[None]:
 
 
 def assert_same_networks(one: ocssl.Learner, other: ocssl.Learner) -> None:
-    expected = one.machine.encoder.state_dict()
-    for name, tensor in other.machine.encoder.state_dict().items():
+    expected = one.train_state.encoder.state_dict()
+    for name, tensor in other.train_state.encoder.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
 
 

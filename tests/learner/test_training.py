@@ -16,18 +16,18 @@ from ocssl.checks import small_learner, small_stream
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
 def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, method, memory) -> None:
     learner = small_learner(strategy, method=method, memory=memory)
-    encoder = learner.machine.encoder
+    encoder = learner.train_state.encoder
     before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
     learner.partial_fit(small_stream(32)).boundary().partial_fit(small_stream(16, seed=1))
     assert all(torch.tensor(value).isfinite() for value in learner.losses.values())
     assert all(not torch.equal(p, before[name]) for name, p in encoder.named_parameters())
-    frozen = [p for p in learner.machine.strategy.parameters() if not p.requires_grad]
+    frozen = [p for p in learner.train_state.strategy.parameters() if not p.requires_grad]
     assert all(p.grad is None for p in frozen)
-    outcome = learner.outcome
-    assert not outcome.features.projected.requires_grad
-    if learner.machine.memory is not None:
-        assert all(not column.requires_grad for column in learner.machine.memory.columns.values())
-        assert all(not recalled.requires_grad for recalled in outcome.batch.recalled.values())
+    output = learner.output
+    assert not output.features.projected.requires_grad
+    if learner.train_state.memory is not None:
+        assert all(not column.requires_grad for column in learner.train_state.memory.columns.values())
+        assert all(not recalled.requires_grad for recalled in output.batch.recalled.values())
 
 
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
@@ -52,10 +52,12 @@ def colours(n: int) -> torch.Tensor:
 
 def objective(learner: ocssl.Learner, images: torch.Tensor) -> float:
     """The self-supervised part of the loss on fixed views: batches along the stream differ too much to compare."""
-    machine = learner.machine
-    views = machine.augment(images, views=2, generator=torch.Generator().manual_seed(0))
+    train_state = learner.train_state
+    views = train_state.augment(images, views=2, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        losses = machine.strategy.losses(Batch(images, stream=len(images)), views, machine.encoder(views, joint=True))
+        losses = train_state.strategy.losses(
+            Batch(images, stream=len(images)), views, train_state.encoder(views, joint=True)
+        )
     return float(next(iter(losses.values())))
 
 
@@ -104,7 +106,9 @@ def test_the_callback_sees_every_minibatch_and_may_save(tmp_path) -> None:
     resumed = ocssl.Learner.load(tmp_path / "8")
     resumed.partial_fit(stream[:0].new_zeros(1, 3, 8, 8))  # its 14 waiting images come first
     assert resumed.seen == 20
-    assert torch.equal(resumed.machine.encoder.backbone.convs[0].weight, whole.machine.encoder.backbone.convs[0].weight)
+    assert torch.equal(
+        resumed.train_state.encoder.backbone.convs[0].weight, whole.train_state.encoder.backbone.convs[0].weight
+    )
 
 
 def test_a_backbone_given_in_evaluation_mode_learns_the_same_whether_or_not_it_is_used_meanwhile() -> None:
@@ -140,16 +144,16 @@ def test_what_a_call_that_was_cut_short_left_is_flushed_in_full_minibatches(tmp_
 
 def test_teacher_of_cla_follows_in_closed_form() -> None:
     learner = small_learner("cla-b", tau=0.9)
-    weight = learner.machine.encoder.backbone.convs[0].weight
-    teacher = learner.machine.strategy.target.network.backbone.convs[0].weight
+    weight = learner.train_state.encoder.backbone.convs[0].weight
+    teacher = learner.train_state.strategy.target.network.backbone.convs[0].weight
     expected = weight.detach().clone()
     step = learner.executor.step
 
     def watched(stream):
         nonlocal expected
-        outcome = step(stream)
+        output = step(stream)
         expected = 0.9 * expected + 0.1 * weight.detach()
-        return outcome
+        return output
 
     learner.executor.step = watched
     learner.partial_fit(small_stream(20))
@@ -158,10 +162,10 @@ def test_teacher_of_cla_follows_in_closed_form() -> None:
 
 def test_stored_features_of_cla_r_follow_at_half_speed() -> None:
     learner = small_learner("cla-r", passes=1).partial_fit(small_stream(16))
-    memory = learner.machine.memory
+    memory = learner.train_state.memory
     before = memory.columns["features"].clone()
     learner.partial_fit(small_stream(4, seed=1))
-    batch, features = learner.outcome.batch, learner.outcome.features.projected
+    batch, features = learner.output.batch, learner.output.features.projected
     expected = 0.5 * before[batch.slots] + 0.5 * features[:, batch.replay].mean(0)
     survived = torch.tensor([slot not in range(16, 20) for slot in batch.slots.tolist()])
     torch.testing.assert_close(memory.columns["features"][batch.slots][survived], expected[survived])
@@ -173,8 +177,8 @@ def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
     learner = small_learner("cassle", options={"from_start": from_start}).partial_fit(small_stream(8))
     assert ("alignment" in learner.losses) is from_start
     learner.boundary()
-    frozen = learner.machine.strategy.target.network.state_dict()
-    assert all(torch.equal(frozen[k], v) for k, v in learner.machine.encoder.state_dict().items())
+    frozen = learner.train_state.strategy.target.network.state_dict()
+    assert all(torch.equal(frozen[k], v) for k, v in learner.train_state.encoder.state_dict().items())
     learner.partial_fit(small_stream(8, seed=1))
     assert "alignment" in learner.losses
 
@@ -184,9 +188,9 @@ def test_targets_and_aligners_see_views_together_where_the_authors_encoder_sees_
     def rows_of(**settings: object) -> dict[str, set[int]]:
         """How many rows at once pass through each part."""
         learner = small_learner(strategy, **settings).partial_fit(small_stream(40)).boundary()
-        parts = {"encoder": learner.machine.encoder.projector, "aligner": learner.machine.strategy.aligner}
+        parts = {"encoder": learner.train_state.encoder.projector, "aligner": learner.train_state.strategy.aligner}
         if strategy != "cla-r":  # whose target is no network
-            parts["target"] = learner.machine.strategy.target.network.projector
+            parts["target"] = learner.train_state.strategy.target.network.projector
         passed: dict[str, set[int]] = {name: set() for name in parts}
         for name, module in parts.items():
             module.register_forward_pre_hook(lambda _, given, name=name: passed[name].add(len(given[0])))
@@ -202,34 +206,38 @@ def test_boundary_changes_nothing_for_strategies_that_need_none() -> None:
     stream = small_stream(40)
     told = small_learner("cla-e").partial_fit(stream[:20]).boundary().partial_fit(stream[20:])
     untold = small_learner("cla-e").partial_fit(stream)
-    assert torch.equal(told.machine.encoder.backbone.convs[0].weight, untold.machine.encoder.backbone.convs[0].weight)
+    assert torch.equal(
+        told.train_state.encoder.backbone.convs[0].weight, untold.train_state.encoder.backbone.convs[0].weight
+    )
 
 
 def test_osiris_takes_every_step_twice_only_as_its_authors_did() -> None:
     once, twice = (small_learner("osiris-r", options={"updates": n}, momentum=0.0, weight_decay=0.0) for n in (1, 2))
-    start = once.machine.encoder.backbone.convs[0].weight.detach().clone()
+    start = once.train_state.encoder.backbone.convs[0].weight.detach().clone()
     for learner in (once, twice):
         learner.passes = 1
         learner.partial_fit(small_stream(4))
-    move = once.machine.encoder.backbone.convs[0].weight - start
-    torch.testing.assert_close(twice.machine.encoder.backbone.convs[0].weight - start, 2 * move, rtol=1e-4, atol=1e-6)
+    move = once.train_state.encoder.backbone.convs[0].weight - start
+    torch.testing.assert_close(
+        twice.train_state.encoder.backbone.convs[0].weight - start, 2 * move, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_the_authors_variant_collects_their_choices() -> None:
     learner = small_learner("cassle-r", variant="authors")
-    machine = learner.machine
-    assert machine.augment.order == "authors"
-    assert machine.joint_views is False
-    assert machine.strategy.target.ready
-    scale = small_learner("scale", variant="authors").machine.strategy
+    train_state = learner.train_state
+    assert train_state.augment.order == "authors"
+    assert train_state.joint_views is False
+    assert train_state.strategy.target.ready
+    scale = small_learner("scale", variant="authors").train_state.strategy
     assert (scale.anchors, scale.copies) == ("replay", "pass")
-    osiris = small_learner("osiris-r", variant="authors").machine.strategy
-    assert osiris.optimizer_repeats == 2
+    osiris = small_learner("osiris-r", variant="authors").train_state.strategy
+    assert osiris.update_repeats == 2
     assert not any(p.requires_grad for p in osiris.h.parameters())
 
 
 def test_minred_newcomers_enter_before_training_described_or_bare() -> None:
     for variant, featured in (("clean", True), ("origin", False)):
         learner = small_learner("minred", variant=variant, passes=1).partial_fit(small_stream(4))
-        assert len(learner.machine.memory) == 4
-        assert learner.machine.memory.featured[:4].all().item() is featured
+        assert len(learner.train_state.memory) == 4
+        assert learner.train_state.memory.featured[:4].all().item() is featured

@@ -259,9 +259,9 @@ def test_a_video_gives_each_frame_once_and_goes_on_where_it_was_left(tmp_path: P
     for number in range(11):
         video.write(np.full((24, 32, 3), (number * 20, 0, 250 - number * 20), dtype=np.uint8))
     video.release()
-    from ocssl.live.sources import open_origin
+    from ocssl.live.sources import open_reader
 
-    origin = open_origin(str(tmp_path / "drive.avi"))
+    origin = open_reader(str(tmp_path / "drive.avi"))
     frames = [np.asarray(item.picture) for item in origin.items()]
     assert len(frames) == 11
     assert [frame[:, :, 0].mean().round() for frame in frames] == pytest.approx(

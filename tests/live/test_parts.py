@@ -17,12 +17,12 @@ from frames import TINY
 from ocssl import Learner
 from ocssl.data.origin import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.experiments.folder import RunFolder
 from ocssl.live import health, pace, sizes
 from ocssl.live.arrivals import Arrivals, Paths
 from ocssl.live.ledger import Ledger
 from ocssl.live.sizes import size_for
 from ocssl.live.state import StateFolder
+from ocssl.runs.folder import RunFolder
 
 
 def test_a_ledger_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from made_up import PUBLISHED, Ocssl, content, put
 
 from ocssl.engines import Done, Job
 from ocssl.errors import ConfigError
-from ocssl.experiments.result import Result, read_result
 from ocssl.paper import Cell, Store, cells, find_table, read_store
 from ocssl.paper.filling import fill
 from ocssl.paper.plan import make_plan
 from ocssl.paper.tuned import Tuned, read_values
+from ocssl.runs.result import Result, read_result
 from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep

@@ -9,10 +9,10 @@ import pytest
 from made_up import Ocssl, content, put
 
 from ocssl.errors import ConfigError
-from ocssl.experiments.paper import table as printed
 from ocssl.paper import TABLES, Store, cells, find_table
 from ocssl.paper.identity import key, run_name
 from ocssl.paper.tables import configure, first_stage
+from ocssl.runs.paper import table as printed
 
 EMPTY = {name: cells(Store(), table) for name, table in TABLES.items()}
 ALL = [cell for found in EMPTY.values() for cell in found]

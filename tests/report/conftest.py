@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ocssl.experiments.result import read_result
 from ocssl.report import Report, read_report
+from ocssl.runs.result import read_result
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json"
 ER_FIFO = "cifar100-simsiam-er-fifo-high-b138-clean-seed{}.json"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy
 
-from ocssl.experiments.paper import table
-from ocssl.experiments.presets import complete
-from ocssl.experiments.result import Result
+from ocssl.runs.paper import table
+from ocssl.runs.presets import complete
+from ocssl.runs.result import Result
 
 STREAM = {"cifar100": 45_000, "imagenet100": 115_000}
 EXPERIENCES = 20

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import synthetic
 
-from ocssl.experiments.result import read_result
 from ocssl.report import read_report, write_report
+from ocssl.runs.result import read_result
 
 pytestmark = pytest.mark.browser
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.errors import ConfigError, MissingExtraError
-from ocssl.experiments.result import read_result
 from ocssl.report import Report, read_report, write_report
 from ocssl.report.figures import Drawing, drawings
 from ocssl.report.html import to_html
 from ocssl.report.palette import LOOKS
 from ocssl.report.payload import payload
+from ocssl.runs.result import read_result
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 HIGH = ("iid", "cassle-r", "er-reservoir", "er-fifo", "minred", "cla-r", "cla-e", "scale", "osiris-r")

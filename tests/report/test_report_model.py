@@ -11,11 +11,11 @@ import pytest
 import synthetic
 
 from ocssl.errors import DataError
-from ocssl.experiments.result import Result, read_result
 from ocssl.report import Line, Report, Sheet, read_report
 from ocssl.report.html import to_html
 from ocssl.report.latex import to_latex
 from ocssl.report.markdown import to_markdown
+from ocssl.runs.result import Result, read_result
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 

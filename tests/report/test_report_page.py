@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ocssl.experiments.result import Result, read_result
 from ocssl.report import Report, read_report
 from ocssl.report.html import to_html
 from ocssl.report.latex import to_latex
 from ocssl.report.markdown import to_markdown
 from ocssl.report.payload import payload
+from ocssl.runs.result import Result, read_result
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 NASTY = "</script><script>alert(1)</script><!-- \u2028 & \"'"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ocssl.experiments.result import read_result
 from ocssl.report import Report, read_report
 from ocssl.report.latex import escape, to_latex
 from ocssl.report.markdown import to_markdown
+from ocssl.runs.result import read_result
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed{}.json"
 GREEK = "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩαβγδεζηθικλμνξοπρςστυφχψω"

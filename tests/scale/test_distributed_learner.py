@@ -40,7 +40,7 @@ def learn(learner: Learner, images: Tensor) -> Learner:
     """Each process gives its part of every forty images; half way an experience ends."""
     chunks = images.split(5 * STREAM_BATCH)
     for number, chunk in enumerate(chunks):
-        learner.partial_fit(chunk[learner.machine.group.share(len(chunk))])
+        learner.partial_fit(chunk[learner.train_state.group.share(len(chunk))])
         if number == len(chunks) // 2:
             learner.boundary()
     return learner
@@ -49,7 +49,7 @@ def learn(learner: Learner, images: Tensor) -> Learner:
 def put_down(learner: Learner, place: Path) -> None:
     """Everything that a saved learner holds, and its last loss."""
     tensors = learner._tensors()
-    if learner.machine.group.leads:
+    if learner.train_state.group.leads:
         losses = {f"loss.{name}": torch.tensor(value) for name, value in learner.losses.items()}
         torch.save(tensors | losses | {"spent": torch.tensor(learner.budget.spent)}, place)
 
@@ -83,8 +83,8 @@ def _two(folder: Path) -> None:
     _save_and_go_on(folder)
     rank = distributed.current().rank
     apart = learn(make("cla-e", "simsiam", sync_norm=False, precision="fp32"), stream(10 * STREAM_BATCH))
-    torch.save([*apart.machine.encoder.state_dict().values()], folder / f"apart-{rank}")
-    memory = make("er", "simsiam").machine.memory
+    torch.save([*apart.train_state.encoder.state_dict().values()], folder / f"apart-{rank}")
+    memory = make("er", "simsiam").train_state.memory
     assert memory is not None
     torch.save(torch.tensor(memory.images.shape), folder / f"rows-{rank}")
 
@@ -92,10 +92,10 @@ def _two(folder: Path) -> None:
 def _save_and_go_on(folder: Path) -> None:
     images = stream(240)
     learner = make("cla-r", "simsiam", memory="reservoir")
-    learner.partial_fit(images[:125][learner.machine.group.share(125)])  # five wait for a full minibatch
+    learner.partial_fit(images[:125][learner.train_state.group.share(125)])  # five wait for a full minibatch
     learner.save(folder / "saved")
     again = Learner.load(folder / "saved")
-    again.partial_fit(images[125:][again.machine.group.share(115)])
+    again.partial_fit(images[125:][again.train_state.group.share(115)])
     put_down(again, folder / "again")
 
 
@@ -123,14 +123,14 @@ def test_what_two_saved_goes_on_in_two_and_in_one_without_losing_or_repeating_an
 
 def test_each_holds_its_part_of_the_memory(pairs: Path) -> None:
     rows = [int(torch.load(pairs / f"rows-{rank}")[0]) for rank in range(2)]
-    assert rows == [62 // 2 + STREAM_BATCH + 1] * 2  # its slots, the porch, and a row for what lies elsewhere
+    assert rows == [62 // 2 + STREAM_BATCH + 1] * 2  # its slots, the staging, and a row for what lies elsewhere
 
 
 def test_without_common_batch_norm_all_still_have_the_same_weights(pairs: Path) -> None:
     first, second = (torch.load(pairs / f"apart-{rank}") for rank in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     common = learn(make("cla-e", "simsiam", precision="fp32"), stream(10 * STREAM_BATCH))
-    weights = common.machine.encoder.state_dict().values()
+    weights = common.train_state.encoder.state_dict().values()
     assert not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(first, weights, strict=True))
 
 
@@ -147,8 +147,8 @@ def _three(folder: Path) -> None:
     for strategy, method in UNEVEN:
         learner = make(strategy, method, batch=22)
         images = stream(81)
-        learner.partial_fit(images[learner.machine.group.share(81)]).flush()  # one image for three processes
+        learner.partial_fit(images[learner.train_state.group.share(81)]).flush()  # one image for three processes
         put_down(learner, folder / f"{strategy}-{method}")
     from_one = Learner.load(folder / "one")
-    from_one.partial_fit(stream(80)[41:][from_one.machine.group.share(39)])
+    from_one.partial_fit(stream(80)[41:][from_one.train_state.group.share(39)])
     put_down(from_one, folder / "from-one")

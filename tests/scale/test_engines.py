@@ -11,8 +11,8 @@ import pytest
 from sweeping import SHAPES, kill_worker, wait_for
 
 from ocssl.engines import Job, make_engine
-from ocssl.errors import ConfigError, MissingExtraError, ShortageError
-from ocssl.experiments.result import Result, read_result
+from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
+from ocssl.runs.result import Result, read_result
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 
@@ -80,7 +80,7 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
 
 
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ocssl.experiments import runner
+    from ocssl.runs import runner
 
     def fail(self: object) -> None:
         raise RuntimeError("out of\nluck")
@@ -95,14 +95,14 @@ def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, m
 def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ocssl.experiments import runner
+    from ocssl.runs import runner
 
     train, tries = runner.Run._train_and_measure, []
 
     def crowded_at_first(self: runner.Run) -> Result:
         tries.append(self)
         if len(tries) == 1:
-            raise ShortageError("cpu has too little memory left")
+            raise OutOfMemoryError("cpu has too little memory left")
         return train(self)
 
     monkeypatch.setattr(runner.Run, "_train_and_measure", crowded_at_first)

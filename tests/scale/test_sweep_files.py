@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ocssl.errors import ConfigError
-from ocssl.experiments.config import assignments
-from ocssl.experiments.paper import table
-from ocssl.experiments.presets import complete, row_name
+from ocssl.runs.config import assignments
+from ocssl.runs.paper import table
+from ocssl.runs.presets import complete, row_name
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.plan import parse_sweep, read_sweep, shipped
 from ocssl.sweeps.space import Range, draws, parse_space

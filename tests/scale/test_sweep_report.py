@@ -11,8 +11,8 @@ import pytest
 from sweeping import SHAPES, write_sweep
 
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
-from ocssl.experiments.config import from_file
-from ocssl.experiments.presets import complete
+from ocssl.runs.config import from_file
+from ocssl.runs.presets import complete
 from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep

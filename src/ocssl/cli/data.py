@@ -44,13 +44,13 @@ def list_sets(root: Root = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ocssl.data.catalog import known_set, names
+    from ocssl.data.catalog import dataset_spec, names
     from ocssl.data.places import data_root
     from ocssl.data.presence import presence
 
     table = Table("name", "train", "test", "what it is", box=None, pad_edge=False)
     for name in names():
-        table.add_row(name, *(presence(name, split, root=root).state for split in Split), known_set(name).summary)
+        table.add_row(name, *(presence(name, split, root=root).state for split in Split), dataset_spec(name).summary)
     console = Console()
     console.print(table)
     console.print(
@@ -62,13 +62,13 @@ def list_sets(root: Root = None) -> None:
 @app.command()
 def info(address: Address, root: Root = None, size: Size = None) -> None:
     """What is there of a set, where, and how to get what is missing."""
-    from ocssl.data.catalog import known_set
+    from ocssl.data.catalog import dataset_spec
     from ocssl.data.loading import is_address
     from ocssl.data.presence import presence
 
     states = {split: presence(address, split, root=root, image_size=size) for split in Split}
     if not is_address(address):
-        known = known_set(address)
+        known = dataset_spec(address)
         typer.echo(f"{known.name}: {known.summary}")
         typer.echo(f"mean {known.mean}, std {known.std}")
     for split, state in states.items():

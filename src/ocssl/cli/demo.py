@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
-    from ocssl.experiments.demo import DemoPlan, DemoReport, Moment
-    from ocssl.experiments.demo.report import SeedResult
+    from ocssl.runs.demo import DemoPlan, DemoReport, Moment
+    from ocssl.runs.demo.report import SeedResult
 
 
 def demo(
@@ -29,7 +29,7 @@ def demo(
     from rich.console import Console
 
     from ocssl.errors import DataError
-    from ocssl.experiments.demo import DemoPlan, draw_figure
+    from ocssl.runs.demo import DemoPlan, draw_figure
 
     console = Console(highlight=False)
     plan = DemoPlan.quick() if quick else DemoPlan()
@@ -61,7 +61,7 @@ def _race(plan: DemoPlan, seed: int, console: Console) -> SeedResult:
     """Run one seed behind a live bar for each strategy."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ocssl.experiments.demo import race
+    from ocssl.runs.demo import race
 
     with Progress(
         TextColumn("  {task.description:<9}", style="bold"),
@@ -93,9 +93,9 @@ def _report(plan: DemoPlan, results: list[SeedResult]) -> DemoReport:
 
     import torch
 
-    from ocssl.experiments import environment
-    from ocssl.experiments.demo import DemoReport
-    from ocssl.experiments.demo.racing import measuring_points
+    from ocssl.runs import environment
+    from ocssl.runs.demo import DemoReport
+    from ocssl.runs.demo.racing import measuring_points
 
     return DemoReport(
         results=tuple(results),

@@ -23,11 +23,11 @@ def embed(
     from ocssl.data.progress import progress_bar
     from ocssl.export import load
     from ocssl.export.features import embed as embed_all
-    from ocssl.live.sources import open_origin
+    from ocssl.live.sources import open_reader
     from ocssl.settings import pick_device
 
     network = load(encoder, device=str(pick_device(device)))
-    origin = open_origin(source)
+    origin = open_reader(source)
     with progress_bar("Embedding", origin.count(), False if quiet else None) as advance:
         found = embed_all(network, origin, output, batch=batch, progress=advance)
     for name, problem in () if quiet else found.refused:

@@ -47,9 +47,9 @@ def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> N
 def _names(kind: Kind) -> tuple[list[str], Callable[[str], str]]:
     """What there is of a kind, and what says a line on each."""
     if kind is Kind.datasets:
-        from ocssl.data.catalog import known_set, names
+        from ocssl.data.catalog import dataset_spec, names
 
-        return names(), lambda name: known_set(name).summary
+        return names(), lambda name: dataset_spec(name).summary
     from ocssl import memory, methods, strategies
 
     room = {Kind.strategies: strategies, Kind.methods: methods, Kind.memories: memory}[kind]

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ocssl.experiments.folder import RunFolder
-    from ocssl.experiments.result import Result
+    from ocssl.runs.folder import RunFolder
+    from ocssl.runs.result import Result
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -28,8 +28,8 @@ def show(
     """
     from rich.console import Console
 
-    from ocssl.experiments.folder import RunFolder
-    from ocssl.experiments.result import read_result
+    from ocssl.runs.folder import RunFolder
+    from ocssl.runs.result import read_result
 
     console, folder = Console(), RunFolder(run)
     config = folder.read_config()
@@ -57,8 +57,8 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from ocssl.experiments.progress import short
-    from ocssl.experiments.result import read_result
+    from ocssl.runs.progress import short
+    from ocssl.runs.result import read_result
 
     results = {path.absolute(): read_result(path) for path in runs}
     labels = _labels(results)
@@ -78,7 +78,7 @@ def compare(
     if len({(result.dataset, result.fingerprint) for result in results.values() if result.strategy != "iid"}) > 1:
         console.print("These runs saw different streams.", style="yellow")
     if plot is not None:
-        from ocssl.experiments.plots import plot_curves
+        from ocssl.runs.plots import plot_curves
 
         plot_curves({labels[path]: result for path, result in results.items()}, plot)
         console.print(f"wrote {plot}", highlight=False)
@@ -99,7 +99,7 @@ def sparkline(values: list[float]) -> str:
 def _summary(result: Result) -> Table:
     from rich.table import Table
 
-    from ocssl.experiments.progress import clock
+    from ocssl.runs.progress import clock
 
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("run", describe(result))

@@ -159,12 +159,12 @@ def run(
 
     from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
-    from ocssl.experiments.config import assignments, merged
-    from ocssl.experiments.signals import Interrupted
     from ocssl.paper import find_table
     from ocssl.paper.filling import fill
     from ocssl.paper.plan import data_set, make_plan
     from ocssl.paper.tuned import Tuned, declare, merge
+    from ocssl.runs.config import assignments, merged
+    from ocssl.runs.signals import Interrupted
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console = Console(highlight=False, markup=False, soft_wrap=True)

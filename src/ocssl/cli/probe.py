@@ -26,19 +26,19 @@ def probe(
 
     Example: ocssl probe runs/mine --dataset svhn
     """
-    from ocssl.experiments.downstream import probe_run
-    from ocssl.experiments.progress import reporter_for
+    from ocssl.runs.downstream import evaluate_on
+    from ocssl.runs.progress import make_progress
 
     options = {
         "data_root": data_root and str(data_root),
         "samples_per_class": samples_per_class,
         "device": device,
     }
-    found = probe_run(
+    found = evaluate_on(
         run,
         dataset,
         changes={name: value for name, value in options.items() if value is not None},
         cache=cache,
-        reporter=reporter_for(quiet=quiet),
+        reporter=make_progress(quiet=quiet),
     )
     typer.echo(f"{found.dataset}: linear {found.linear:.2f} %, k-NN {found.knn:.2f} % of {found.test} test images")

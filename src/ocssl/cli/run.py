@@ -11,7 +11,7 @@ import typer
 from ocssl.cli.names import complete_datasets, complete_memories, complete_methods, complete_strategies
 
 if TYPE_CHECKING:
-    from ocssl.experiments.config import RunConfig
+    from ocssl.runs.config import RunConfig
 
 
 class Budget(StrEnum):
@@ -86,7 +86,7 @@ def run(
 
     Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
     """
-    from ocssl.experiments.config import assignments, from_file, merged
+    from ocssl.runs.config import assignments, from_file, merged
 
     options = {
         "dataset": dataset,
@@ -115,14 +115,14 @@ def _together(given: dict[str, Any], output: Path | None, run: Path | None, quie
     """Run in the group that this process was started for; the first process speaks, the others of their peers only."""
     from ocssl.distributed import membership
     from ocssl.errors import OcsslError, PeerError
-    from ocssl.experiments.progress import reporter_for
-    from ocssl.experiments.signals import Interrupted
+    from ocssl.runs.progress import make_progress
+    from ocssl.runs.signals import Interrupted
 
     leads = True
     try:
         with membership() as group:
             leads = group.leads
-            reporter = reporter_for(quiet=quiet)
+            reporter = make_progress(quiet=quiet)
             said = _resume(run, output, given, reporter) if run is not None else _start(given, output, reporter)
             if leads:
                 typer.echo(said)
@@ -139,8 +139,8 @@ def _together(given: dict[str, Any], output: Path | None, run: Path | None, quie
 
 
 def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> str:
-    from ocssl.experiments.launch import start
-    from ocssl.experiments.presets import complete
+    from ocssl.runs.launch import start
+    from ocssl.runs.presets import complete
 
     config = complete(given)
     place = output or Path("runs") / default_name(config)
@@ -149,9 +149,9 @@ def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> str:
 
 def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any) -> str:
     from ocssl.errors import ConfigError
-    from ocssl.experiments.folder import RunFolder
-    from ocssl.experiments.launch import resume, with_changes
-    from ocssl.experiments.result import read_result
+    from ocssl.runs.folder import RunFolder
+    from ocssl.runs.launch import resume, with_changes
+    from ocssl.runs.result import read_result
 
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")

@@ -43,8 +43,8 @@ def sweep(
     from rich.console import Console
 
     from ocssl.errors import ConfigError, MissingExtraError
-    from ocssl.experiments.config import assignments
-    from ocssl.experiments.signals import Interrupted
+    from ocssl.runs.config import assignments
+    from ocssl.runs.signals import Interrupted
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.machines import Machines
     from ocssl.sweeps.plan import read_sweep

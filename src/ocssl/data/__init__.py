@@ -14,15 +14,15 @@ from __future__ import annotations
 from ocssl.data import streams
 from ocssl.data.catalog import names
 from ocssl.data.loading import from_iterable, load
-from ocssl.data.source import About, ResidentSource, Skipped, Source
+from ocssl.data.source import Dataset, DatasetInfo, ResidentDataset, Skipped
 from ocssl.data.stream import Minibatch, Stream
 
 __all__ = [
-    "About",
+    "Dataset",
+    "DatasetInfo",
     "Minibatch",
-    "ResidentSource",
+    "ResidentDataset",
     "Skipped",
-    "Source",
     "Stream",
     "from_iterable",
     "load",

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image
 
 from ocssl.data.decode import BadImage, Picture, Pixels, decode
-from ocssl.data.origin import Item, Origin
+from ocssl.data.origin import Item, Reader
 from ocssl.data.progress import progress_bar
 from ocssl.errors import DataError
 
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def build(
-    origin: Origin, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
+    origin: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
 ) -> tuple[int, list[Chunk]]:
     """Decode everything into ``folder``, going on where an earlier attempt stopped.
 
@@ -145,7 +145,7 @@ def bad_image_error(name: str, reason: str) -> DataError:
     return DataError(f"image {name} cannot be used: {reason} (--on-bad-image skip leaves such images out)")
 
 
-def nothing_usable(origin: Origin, bad: int) -> DataError:
+def nothing_usable(origin: Reader, bad: int) -> DataError:
     """The error for a set without a single usable picture."""
     if bad:
         return DataError(f"{origin.describe()}: not one image can be used, {bad} are bad")

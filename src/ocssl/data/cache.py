@@ -38,8 +38,8 @@ from ocssl.data.build import (
     nothing_usable,
     writing_to,
 )
-from ocssl.data.origin import Origin, number_of
-from ocssl.data.source import About, Column, ResidentSource, Skipped, Source
+from ocssl.data.origin import Reader, number_of
+from ocssl.data.source import Column, Dataset, DatasetInfo, ResidentDataset, Skipped
 from ocssl.errors import DataError
 
 VERSION = 2
@@ -55,7 +55,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
-def cache_folder(origin: Origin, name: str, image_size: int | None) -> Path:
+def cache_folder(origin: Reader, name: str, image_size: int | None) -> Path:
     """The folder that holds, or will hold, this set at this size."""
     key = hashlib.sha256(f"{VERSION} {image_size}\n{origin.identity()}".encode()).hexdigest()
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
@@ -67,14 +67,14 @@ def is_prepared(folder: Path) -> bool:
 
 
 def cached(
-    origin: Origin,
-    about: About,
+    origin: Reader,
+    about: DatasetInfo,
     *,
     image_size: int | None = None,
     on_bad_image: OnBadImage = "error",
     check: bool = False,
     show: bool | None = None,
-) -> Source:
+) -> Dataset:
     """The source for an origin, decoding it into the cache first unless that was done before.
 
     Args:
@@ -102,7 +102,7 @@ def cached(
     return source
 
 
-def open_cache(folder: Path, about: About, columns: Callable[[str], Column] | None = None) -> Source:
+def open_cache(folder: Path, about: DatasetInfo, columns: Callable[[str], Column] | None = None) -> Dataset:
     """Open a complete cache: in RAM when it is small, mapped otherwise.
 
     Args:
@@ -121,12 +121,12 @@ def open_cache(folder: Path, about: About, columns: Callable[[str], Column] | No
     shape = (index.count, 3, index.image_size, index.image_size)
     if index.bytes <= RESIDENT_BYTES:
         pixels = torch.from_numpy(np.fromfile(folder / PIXELS, dtype=np.uint8).reshape(shape))
-        return ResidentSource(pixels, about, labels, kept_columns)
-    return MappedSource(folder / PIXELS, index.image_size, about, labels, kept_columns)
+        return ResidentDataset(pixels, about, labels, kept_columns)
+    return MappedDataset(folder / PIXELS, index.image_size, about, labels, kept_columns)
 
 
 def write_cache(
-    origin: Origin, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
+    origin: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
 ) -> None:
     """Decode an origin into ``folder``; until that is complete the folder ends in ``.part``."""
     draft = folder.with_name(folder.name + ".part")
@@ -159,7 +159,7 @@ def verify(folder: Path) -> None:
         raise _damaged(folder)
 
 
-class MappedSource(Source):
+class MappedDataset(Dataset):
     """Images in a file that is mapped into memory; only what is looked at is ever read.
 
     Args:
@@ -175,7 +175,7 @@ class MappedSource(Source):
         self,
         path: Path,
         image_size: int,
-        about: About,
+        about: DatasetInfo,
         labels: Tensor | None = None,
         columns: Callable[[str], Column] | None = None,
     ) -> None:
@@ -236,7 +236,7 @@ def _damaged(folder: Path) -> DataError:
     return DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
 
 
-def _number_labels(labels: list[Label], origin: Origin) -> tuple[Column | None, tuple[str, ...]]:
+def _number_labels(labels: list[Label], origin: Reader) -> tuple[Column | None, tuple[str, ...]]:
     """Labels as int64, or None when any image lacks one; named ones are numbered as the class names are, or sorted."""
     if any(label is None or label == -1 for label in labels):
         return None, ()

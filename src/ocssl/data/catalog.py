@@ -2,7 +2,7 @@
 
 >>> "cifar100" in names()
 True
->>> known_set("cifar-100")
+>>> dataset_spec("cifar-100")
 Traceback (most recent call last):
 ...
 ocssl.errors.ConfigError: unknown data set 'cifar-100'; did you mean 'cifar100'? Known: cifar100, cifar10, svhn, \
@@ -19,19 +19,19 @@ from ocssl.data.download import Download
 from ocssl.data.formats.cifar import CIFAR10, CIFAR100, Layout, find_cifar
 from ocssl.data.formats.files import one_split
 from ocssl.data.formats.imagenet import AUTHORS_SEED, find_imagenet100, find_tiny_imagenet
-from ocssl.data.formats.svhn import SvhnOrigin
-from ocssl.data.origin import Origin
-from ocssl.data.places import homes, parquet_files
+from ocssl.data.formats.svhn import SvhnReader
+from ocssl.data.origin import Reader
+from ocssl.data.places import dataset_dirs, parquet_files
 from ocssl.data.shapes import CLASSES, draw
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD, About, Channels, ResidentSource, Source
+from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD, Channels, Dataset, DatasetInfo, ResidentDataset
 from ocssl.errors import ConfigError
 from ocssl.registry import Registry
 
-Find = Callable[[Path, str], Origin | None]
+Find = Callable[[Path, str], Reader | None]
 
 
 @dataclass(frozen=True)
-class KnownSet:
+class DatasetSpec:
     """A data set with a name.
 
     Attributes:
@@ -53,32 +53,32 @@ class KnownSet:
     parquet: tuple[str, ...] = ()
     find: Find = lambda folder, split: None
     downloads: dict[str, Download] | None = None
-    drawn: Callable[[str, int], Source] | None = None
+    drawn: Callable[[str, int], Dataset] | None = None
     mean: Channels = IMAGENET_MEAN
     std: Channels = IMAGENET_STD
 
     @property
-    def about(self) -> About:
-        return About(self.name, mean=self.mean, std=self.std)
+    def about(self) -> DatasetInfo:
+        return DatasetInfo(self.name, mean=self.mean, std=self.std)
 
-    def locate(self, root: Path, split: str) -> Origin | None:
+    def locate(self, root: Path, split: str) -> Reader | None:
         """Search the root and the set's own folders below it, in every layout that is known."""
         return next((origin for origin in self._candidates(root, split) if origin), None)
 
-    def _candidates(self, root: Path, split: str) -> Iterator[Origin | None]:
-        for folder in homes(root, self.parquet):
+    def _candidates(self, root: Path, split: str) -> Iterator[Reader | None]:
+        for folder in dataset_dirs(root, self.parquet):
             if files := parquet_files(folder, split):
-                from ocssl.data.formats.parquet import ParquetOrigin
+                from ocssl.data.formats.parquet import ParquetReader
 
-                yield ParquetOrigin(files)
-        for folder in homes(root, self.aliases):
+                yield ParquetReader(files)
+        for folder in dataset_dirs(root, self.aliases):
             yield self.find(folder, split)
         # Right below the root only official files, which no other set can be mistaken for.
         if self.downloads:
             yield self.find(root, split)
 
 
-data_sets: Registry[KnownSet] = Registry("data set", group="ocssl.data")
+data_sets: Registry[DatasetSpec] = Registry("data set", group="ocssl.data")
 
 
 def names() -> list[str]:
@@ -86,7 +86,7 @@ def names() -> list[str]:
     return data_sets.names()
 
 
-def known_set(name: str) -> KnownSet:
+def dataset_spec(name: str) -> DatasetSpec:
     """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with another seed than theirs."""
     base, _, seed = name.rpartition(":")
     if base == "imagenet100:authors" and name not in data_sets:
@@ -100,22 +100,22 @@ def _cifar(layout: Layout) -> Find:
     return lambda folder, split: find_cifar(folder, layout, split)
 
 
-def _svhn(folder: Path, split: str) -> Origin | None:
+def _svhn(folder: Path, split: str) -> Reader | None:
     file = folder / f"{split}_32x32.mat"
-    return SvhnOrigin(file) if file.is_file() else None
+    return SvhnReader(file) if file.is_file() else None
 
 
 def _imagenet100(authors_seed: int | None) -> Find:
     return lambda folder, split: find_imagenet100(folder, split, authors_seed)
 
 
-def _draw_shapes(split: str, image_size: int) -> Source:
+def _draw_shapes(split: str, image_size: int) -> Dataset:
     per_class, seed = {"train": (500, 0), "test": (100, 1)}[split]
     images, labels = draw(per_class * len(CLASSES), size=image_size, seed=seed)
-    return ResidentSource(images, About("shapes", CLASSES, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)), labels)
+    return ResidentDataset(images, DatasetInfo("shapes", CLASSES, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)), labels)
 
 
-def _add(entry: KnownSet) -> None:
+def _add(entry: DatasetSpec) -> None:
     data_sets.register(entry.name)(entry)
 
 
@@ -130,7 +130,7 @@ _IMAGENET_ADVICE = (
 _IMAGENET_HOMES = ("imagenet100", "imagenet", "imagenet1k", "ilsvrc", "ilsvrc2012")
 
 _add(
-    KnownSet(
+    DatasetSpec(
         "cifar100",
         "60,000 photographs of 100 classes, 32×32",
         f"it is downloaded when needed, or put {CIFAR100.archive} or its Hugging Face parquet files into cifar100/",
@@ -144,7 +144,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "cifar10",
         "60,000 photographs of 10 classes, 32×32",
         f"it is downloaded when needed, or put {CIFAR10.archive} or its Hugging Face parquet files into cifar10/",
@@ -158,7 +158,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "svhn",
         "99,289 cropped house number digits, 32×32",
         "it is downloaded when needed, or put train_32x32.mat and test_32x32.mat into svhn/",
@@ -175,7 +175,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "imagenet100",
         "the customary 100 classes of ImageNet, 224×224",
         _IMAGENET_ADVICE,
@@ -186,7 +186,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "imagenet100:authors",
         f"100 classes of ImageNet drawn as the paper's authors do, seed {AUTHORS_SEED}, 224×224",
         _IMAGENET_ADVICE,
@@ -196,7 +196,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "tiny-imagenet",
         "110,000 photographs of 200 classes, 64×64",
         "unpack cs231n.stanford.edu/tiny-imagenet-200.zip, so that tiny-imagenet-200/train lies below the root",
@@ -207,7 +207,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "cars",
         "16,185 photographs of 196 makes of cars (Stanford Cars), 224×224",
         "put its images into class folders, cars/train/NAME/*.jpg and cars/test/NAME/*.jpg below the root, "
@@ -219,7 +219,7 @@ _add(
     )
 )
 _add(
-    KnownSet(
+    DatasetSpec(
         "shapes",
         "10,800 figures of 18 classes, drawn by code, 32×32",
         "nothing is needed, they are drawn",

@@ -13,14 +13,14 @@ from torch import Tensor, uint8
 
 from ocssl.data.build import OnBadImage, writing_to
 from ocssl.data.cache import cache_root, cached, open_cache, write_cache
-from ocssl.data.catalog import KnownSet, known_set
+from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.decode import BadImage, Picture
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
-from ocssl.data.formats.tar import TarOrigin
-from ocssl.data.origin import Item, Origin
+from ocssl.data.formats.tar import TarReader
+from ocssl.data.origin import Item, Reader
 from ocssl.data.places import SPLIT_NAMES, data_root, of_split, split_folder
-from ocssl.data.source import About, Source
+from ocssl.data.source import Dataset, DatasetInfo
 from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
 
@@ -37,7 +37,7 @@ def load(
     download: bool = True,
     verify: bool = False,
     progress: bool | None = None,
-) -> Source:
+) -> Dataset:
     """Open a set of images.
 
     Args:
@@ -59,9 +59,9 @@ def load(
         raise unknown("split", split, SPLIT_NAMES)
     _check_options(image_size, on_bad_image)
     if is_address(address):
-        origin, about = open_address(address, split), About(address)
+        origin, about = open_address(address, split), DatasetInfo(address)
     else:
-        known = known_set(address)
+        known = dataset_spec(address)
         image_size = image_size or known.image_size
         if known.drawn:
             return known.drawn(split, image_size)
@@ -76,7 +76,7 @@ def from_iterable(
     image_size: int | None = None,
     on_bad_image: OnBadImage = "error",
     progress: bool | None = None,
-) -> Source:
+) -> Dataset:
     """A source from anything that yields images, read once from front to end.
 
     The images are kept in RAM when they are few and in a scratch file when they are many. An endless iterable needs no
@@ -95,8 +95,8 @@ def from_iterable(
         # A mapped file stays readable after its name is gone, so nothing is left behind whatever happens.
         scratch = tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True)
     with scratch as folder:
-        write_cache(_IterableOrigin(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
-        return open_cache(Path(folder) / "cache", About(name))
+        write_cache(_IterableReader(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
+        return open_cache(Path(folder) / "cache", DatasetInfo(name))
 
 
 def is_address(address: str) -> bool:
@@ -104,7 +104,7 @@ def is_address(address: str) -> bool:
     return address.partition(":")[0] in SCHEMES
 
 
-def open_address(address: str, split: str) -> Origin:
+def open_address(address: str, split: str) -> Reader:
     """The pictures at ``folder:PATH``, ``parquet:PATH``, ``tar:PATH`` or ``hf:REPO``."""
     scheme, _, place = address.partition(":")
     if not place:
@@ -130,10 +130,10 @@ def open_address(address: str, split: str) -> Origin:
             return []
 
     if scheme == "tar":
-        return TarOrigin(files(split), other_files)
-    from ocssl.data.formats.parquet import ParquetOrigin
+        return TarReader(files(split), other_files)
+    from ocssl.data.formats.parquet import ParquetReader
 
-    return ParquetOrigin(files(split), other_files)
+    return ParquetReader(files(split), other_files)
 
 
 def _check_options(image_size: int | None, on_bad_image: str) -> None:
@@ -143,7 +143,7 @@ def _check_options(image_size: int | None, on_bad_image: str) -> None:
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
 
-def _find_or_fetch(known: KnownSet, root: Path, split: str, download: bool, progress: bool | None) -> Origin:
+def _find_or_fetch(known: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
     origin = known.locate(root, split)
     if origin is None and download and known.downloads:
         fetch(known.downloads[split], root, show=progress)
@@ -172,7 +172,7 @@ def _no_split(place: str, split: str) -> NoReturn:
     raise DataError(f"{place} has no {split} split: put it into folders or files called train… and test…")
 
 
-class _IterableOrigin(Origin):
+class _IterableReader(Reader):
     def __init__(self, images: Iterable[object], name: str) -> None:
         self._images = images
         self._name = name

@@ -22,7 +22,7 @@ class Item:
     label: int | str | None = None
 
 
-class Origin(ABC):
+class Reader(ABC):
     """An ordered set of pictures in some format. Making one is cheap: pictures are read when they are asked for."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(root or os.environ.get("OCSSL_DATA") or "data").expanduser()
 
 
-def homes(root: Path, aliases: Iterable[str]) -> Iterator[Path]:
+def dataset_dirs(root: Path, aliases: Iterable[str]) -> Iterator[Path]:
     """Folders that are a set's own: the root if it is called after the set, and folders below it that are.
 
     Case, hyphens and underscores do not count: ``CIFAR-100``, ``cifar_100`` and ``cifar100`` are one name.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ocssl.data.cache import cache_folder, is_prepared
-from ocssl.data.catalog import known_set
+from ocssl.data.catalog import dataset_spec
 from ocssl.data.loading import is_address, open_address
 from ocssl.data.places import data_root
 from ocssl.errors import DataError
@@ -27,7 +27,7 @@ def presence(address: str, split: str, *, root: str | Path | None = None, image_
     >>> presence("shapes", "train")
     Presence(state='ready', detail='drawn by code')
     """
-    known = None if is_address(address) else known_set(address)
+    known = None if is_address(address) else dataset_spec(address)
     if known and known.drawn:
         return Presence("ready", "drawn by code")
     if address.startswith("hf:"):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ocssl.augment import Augmentation
 from ocssl.data.shuffle import permutation
-from ocssl.data.source import Source
+from ocssl.data.source import Dataset
 
 CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
 
@@ -26,7 +26,7 @@ class Block:
     images: Tensor
 
 
-def preview_grid(source: Source, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
+def preview_grid(source: Dataset, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
     """Samples, one per row, with views of each in the clean and in the authors' order.
 
     Both orders use the same draws, so that what differs between them is the order alone.
@@ -43,7 +43,7 @@ def preview_grid(source: Source, *, samples: int = 8, views: int = 3, seed: int 
     return draw_grid(blocks, _captions(source, chosen))
 
 
-def _captions(source: Source, chosen: Tensor) -> list[str]:
+def _captions(source: Dataset, chosen: Tensor) -> list[str]:
     if source.labels is None:
         return [f"#{index}" for index in chosen.tolist()]
     labels = source.labels[chosen].tolist()

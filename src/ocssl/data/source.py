@@ -29,7 +29,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class About:
+class DatasetInfo:
     """What is known of a source beside its pixels.
 
     Attributes:
@@ -48,7 +48,7 @@ class About:
     identity: str = field(default="", repr=False)
 
 
-class Source(ABC):
+class Dataset(ABC):
     """Square RGB images of one size, by index. Subclass it to bring your own: two methods and ``super().__init__``.
 
     Args:
@@ -60,7 +60,7 @@ class Source(ABC):
 
     def __init__(
         self,
-        about: About,
+        about: DatasetInfo,
         image_size: int,
         labels: Tensor | None = None,
         columns: Callable[[str], Column] | None = None,
@@ -109,10 +109,10 @@ class Source(ABC):
         return f"<{self.name}: {len(self)} images of {self.image_size}×{self.image_size}{labelled}>"
 
 
-class ResidentSource(Source):
+class ResidentDataset(Dataset):
     """All images in RAM, as one tensor.
 
-    >>> source = ResidentSource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), About("blank"))
+    >>> source = ResidentDataset(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), DatasetInfo("blank"))
     >>> source
     <blank: 4 images of 8×8>
     >>> source.images([0, 3]).shape
@@ -122,7 +122,7 @@ class ResidentSource(Source):
     def __init__(
         self,
         pixels: Tensor,
-        about: About,
+        about: DatasetInfo,
         labels: Tensor | None = None,
         columns: Callable[[str], Column] | None = None,
     ) -> None:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from filelock import FileLock, Timeout
 
 from ocssl.engines.jobs import Job
-from ocssl.errors import ConfigError, OcsslError, ShortageError
-from ocssl.experiments.config import RunConfig
-from ocssl.experiments.folder import RunFolder
-from ocssl.experiments.launch import resume, start
-from ocssl.experiments.presets import complete
-from ocssl.experiments.progress import Reporter
-from ocssl.experiments.result import Result, read_result
-from ocssl.experiments.signals import Interrupted
+from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
+from ocssl.runs.config import RunConfig
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.launch import resume, start
+from ocssl.runs.presets import complete
+from ocssl.runs.progress import Progress
+from ocssl.runs.result import Result, read_result
+from ocssl.runs.signals import Interrupted
 
 LEAVING_SECONDS = 60.0  # how long a worker that lost its driver may take to leave its folder
 
@@ -38,7 +38,7 @@ def died(how: str) -> Outcome:
     return Outcome(error=f"its worker died: {how}", again=True)
 
 
-def attempt(job: Job, reporter: Reporter | None = None) -> Outcome:
+def attempt(job: Job, reporter: Progress | None = None) -> Outcome:
     """See a job's run through in this process; only a request to stop is raised."""
     folder = RunFolder(job.folder)
     try:
@@ -46,14 +46,14 @@ def attempt(job: Job, reporter: Reporter | None = None) -> Outcome:
     except Interrupted:
         raise
     except OcsslError as error:
-        return Outcome(error=str(error), again=isinstance(error, ShortageError))  # others may leave the device
+        return Outcome(error=str(error), again=isinstance(error, OutOfMemoryError))  # others may leave the device
     except Exception as error:
         if folder.config.exists():
             folder.note(traceback.format_exc())
         return Outcome(error=f"{type(error).__name__}: {' '.join(str(error).split())}", again=True)
 
 
-def _run(job: Job, folder: RunFolder, reporter: Reporter | None) -> Result:
+def _run(job: Job, folder: RunFolder, reporter: Progress | None) -> Result:
     config = complete(job.config)
     if not folder.config.exists():
         return start(config, folder.path, reporter)

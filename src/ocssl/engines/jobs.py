@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ocssl.experiments.result import Result
+from ocssl.runs.result import Result
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Job:
 
     Attributes:
         name: unique among the jobs of a call.
-        config: settings, as :func:`ocssl.experiments.presets.complete` takes them.
+        config: settings, as :func:`ocssl.runs.presets.complete` takes them.
         folder: where the run lives; an unfinished run there is gone on with, a finished one is taken as it is.
     """
 

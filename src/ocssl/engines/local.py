@@ -19,9 +19,9 @@ import torch
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
 from ocssl.engines.tasks import Task, Tasks
-from ocssl.experiments.environment import RUNS_AT_ONCE, runs_at_once
-from ocssl.experiments.progress import reporter_for
-from ocssl.experiments.signals import Interrupted, StopRequest
+from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
+from ocssl.runs.progress import make_progress
+from ocssl.runs.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
 
@@ -37,7 +37,7 @@ class InProcess:
         """Every job once, in the given order."""
         tasks = Tasks(jobs, self._retries)
         while (task := tasks.take()) is not None:
-            reporter = reporter_for(quiet=self._quiet)
+            reporter = make_progress(quiet=self._quiet)
             reporter.say(f"{task.job.name} in {task.job.folder}")
             if (done := tasks.settle(task, attempt(task.job, reporter))) is not None:
                 yield done

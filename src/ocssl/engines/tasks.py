@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ocssl.engines.attempt import Outcome
 from ocssl.engines.jobs import Done, Job
-from ocssl.experiments.progress import Reporter
+from ocssl.runs.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Tasks:
         if not outcome.again:
             return Done(task.job, outcome.result, outcome.error, task.number)
         if task.number <= self._retries:
-            Reporter().warn(f"{task.job.name}: {outcome.error}; trying again")
+            Progress().warn(f"{task.job.name}: {outcome.error}; trying again")
             self._again.append(replace(task, number=task.number + 1))
             return None
         often = f" (the last of {task.number} attempts)" if task.number > 1 else ""

@@ -92,11 +92,11 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     >>> of_learner(learner).transform(np.zeros((2, 8, 8, 3), dtype=np.uint8)).shape
     (2, 32)
     """
-    with learner.at_rest():
+    with learner.lock():
         network, facts = copy.deepcopy(learner.network).float(), _facts(learner)
-    width = learner.machine.encoder.feature_dim
+    width = learner.train_state.encoder.feature_dim
     encoder = FrozenEncoder(network, width, learner.image_size, learner.mean, learner.std, facts)
-    return encoder.to(learner.machine.device)
+    return encoder.to(learner.train_state.device)
 
 
 def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
@@ -109,7 +109,7 @@ def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | 
         the version, one more than that of the encoder which was there.
     """
     version = published_version(path) + 1
-    with learner.at_rest():
+    with learner.lock():
         facts = _facts(learner) | {"version": version, "sources": dict(sources or {})}
         checkpoint.write(path, KIND, facts, learner.network.state_dict())
     return version

@@ -19,7 +19,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from ocssl.data.decode import BadImage, decode
-from ocssl.data.origin import Item, Origin
+from ocssl.data.origin import Item, Reader
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
 
@@ -36,7 +36,7 @@ class Embedded:
 
 def embed(
     encoder: FrozenEncoder,
-    origin: Origin,
+    origin: Reader,
     path: str | Path,
     *,
     batch: int = 256,
@@ -172,7 +172,7 @@ def _utf8(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _fingerprint(encoder: FrozenEncoder, origin: Origin) -> str:
+def _fingerprint(encoder: FrozenEncoder, origin: Reader) -> str:
     digest = hashlib.sha256(_utf8(origin.identity()).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from ocssl.data.formats.files import image_files
-from ocssl.data.origin import Item, Origin
+from ocssl.data.origin import Item, Reader
 from ocssl.errors import DataError
 from ocssl.live.ledger import Ledger
 
@@ -62,7 +62,7 @@ class Sequence(Arrivals):
         ledger: told of refused pictures.
     """
 
-    def __init__(self, origin: Origin, key: str, start: int, ledger: Ledger) -> None:
+    def __init__(self, origin: Reader, key: str, start: int, ledger: Ledger) -> None:
         self.key = key
         self._items: Iterator[Item] = origin.items(start)
         self._ledger = ledger
@@ -206,7 +206,7 @@ def stamp_of(picture: object) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
-def check_same(origin: Origin, known: str | None) -> str:
+def check_same(origin: Reader, known: str | None) -> str:
     """The origin's identity; refused when the pictures handed out before are no longer its first ones.
 
     Shards that were added at the end are fine.

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ocssl.evaluation import alignment
-from ocssl.experiments.diagnosis import diagnose
-from ocssl.experiments.progress import clock, short
 from ocssl.learner import Learner
+from ocssl.runs.diagnosis import diagnose
+from ocssl.runs.progress import clock, short
 
 WATCHED = 64  # images whose features are compared over time
 HOUR = 3600.0

@@ -19,8 +19,6 @@ from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
-from ocssl.experiments.diagnosis import collapse, diagnose
-from ocssl.experiments.signals import Interrupted, StopRequest
 from ocssl.learner import Learner, check_names
 from ocssl.live.arrivals import Arrivals, Folder, stamp_of
 from ocssl.live.health import Watch
@@ -29,6 +27,8 @@ from ocssl.live.pace import choose
 from ocssl.live.sizes import size_for
 from ocssl.live.sources import open_arrivals
 from ocssl.live.state import Place, StateFolder
+from ocssl.runs.diagnosis import collapse, diagnose
+from ocssl.runs.signals import Interrupted, StopRequest
 from ocssl.settings import require
 
 IDLE = 0.1  # seconds to rest when no image is there

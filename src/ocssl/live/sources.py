@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ocssl.data.formats.files import FilesOrigin, image_files
+from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import open_address
-from ocssl.data.origin import Origin
+from ocssl.data.origin import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.live import video
 from ocssl.live.arrivals import Arrivals, Folder, Paths, Sequence, check_same
@@ -44,15 +44,15 @@ def address_of(source: str) -> str:
     return f"{kind}:{place if kind in ('hf', 'camera') else Path(place).expanduser().resolve()}"
 
 
-def open_origin(source: str) -> Origin:
+def open_reader(source: str) -> Reader:
     """The pictures of a source as they are now, in a fixed order."""
     address = address_of(source)
     kind, _, place = address.partition(":")
     if kind == "folder":
-        return FilesOrigin(Path(place), image_files(Path(place)))
+        return FilesReader(Path(place), image_files(Path(place)))
     if kind == "video":
-        return video.VideoOrigin(Path(place))
-    return video.CameraOrigin(place) if kind == "camera" else open_address(address, "train")
+        return video.VideoReader(Path(place))
+    return video.CameraReader(place) if kind == "camera" else open_address(address, "train")
 
 
 def open_arrivals(
@@ -75,7 +75,7 @@ def open_arrivals(
         return Folder(Path(place), address, ledger, follow=follow)
     if follow:
         raise ConfigError(f"only a folder can be followed, and '{source}' is none")
-    origin = open_origin(source)
+    origin = open_reader(source)
     identities[address] = check_same(origin, identities.get(address))
     return Sequence(origin, address, positions.get(address, 0), ledger)
 

@@ -20,10 +20,10 @@ from typing import Any
 from torch import nn
 
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.experiments.folder import RunFolder, writing
 from ocssl.export.encoder import publish
 from ocssl.learner import Learner
 from ocssl.live.ledger import Ledger
+from ocssl.runs.folder import RunFolder, writing
 
 
 @dataclass

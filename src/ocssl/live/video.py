@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError, missing_extra
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
-class VideoOrigin(Origin):
+class VideoReader(Reader):
     """Every frame of a video file, in order."""
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class VideoOrigin(Origin):
             yield from _frames(capture, str(self.path), start)
 
 
-class CameraOrigin(Origin):
+class CameraReader(Reader):
     """Whatever a camera shows from now on: it has no past, so every start is at the present."""
 
     def __init__(self, number: str) -> None:

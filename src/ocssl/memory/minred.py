@@ -34,11 +34,11 @@ class MinRed(Memory):
             raise unknown("way to drop", drops, DROPS)
         super().__init__(*args, **kwargs)
         self.drops = drops
-        rows = self.capacity + self.porch
+        rows = self.capacity + self.staging
         self.similarity = torch.full((rows, rows), float("-inf"), device=self.device)
         self.norm = torch.ones(rows, device=self.device)
 
-    def rewritten(self, rows: Tensor) -> None:
+    def on_write(self, rows: Tensor) -> None:
         """Refresh the similarities of the rows."""
         features = self.columns["features"].float()
         self.norm[rows] = features[rows].norm(dim=1).clamp(min=1e-12)
@@ -51,8 +51,8 @@ class MinRed(Memory):
         self.similarity[rows] = cosine
         self.similarity[:, rows] = cosine.T
 
-    def place(self, n: int, generator: torch.Generator) -> Tensor:
-        """Drop as many as there are too many, then give the survivors on the porch the free slots."""
+    def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
+        """Drop as many as there are too many, then give the survivors on the staging the free slots."""
         filled = self.slots[: self.capacity] < self.arrived
         waiting = self.slots[self.capacity :] < self.capacity + n
         kept = self._drop(torch.cat([filled, waiting]), n)
@@ -84,5 +84,5 @@ class MinRed(Memory):
         tied = redundancy == redundancy.amax()
         return self.born.masked_fill(~tied, torch.iinfo(torch.int64).max).argmin(keepdim=True)
 
-    def _books(self) -> dict[str, Tensor]:
+    def _extra_state(self) -> dict[str, Tensor]:
         return {"similarity": self.similarity, "norm": self.norm}

@@ -62,15 +62,15 @@ class PartAndSelect(Memory):
     needs_features = True
     host_work = True
 
-    def place(self, n: int, generator: torch.Generator) -> Tensor:
+    def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Fill the slots, then re-select from all."""
-        porch = self.capacity + self.slots[:n]
+        staging = self.capacity + self.slots[:n]
         held = int(self.arrived)
         if held + n <= self.capacity:
             return held + self.slots[:n]
-        present = torch.cat([self.slots[: min(held, self.capacity)], porch])
+        present = torch.cat([self.slots[: min(held, self.capacity)], staging])
         points = self.columns["features"][present].double().cpu().numpy()
-        kept = torch.zeros(self.capacity + self.porch, dtype=torch.bool)
+        kept = torch.zeros(self.capacity + self.staging, dtype=torch.bool)
         kept[present.cpu()[torch.from_numpy(part_and_select(points, self.capacity))]] = True
         free = torch.nonzero(~kept[: self.capacity]).flatten().tolist()
         slots = [free.pop(0) if kept[self.capacity + i] else self.capacity + i for i in range(n)]

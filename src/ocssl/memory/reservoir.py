@@ -12,7 +12,7 @@ from ocssl.memory.base import Memory, register
 class Reservoir(Memory):
     """Each sample of the stream is in the memory with the same probability, ``capacity / seen``."""
 
-    def place(self, n: int, generator: torch.Generator) -> Tensor:
+    def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Sample t takes slot t while there is room, then a uniform slot among 0 … t, if that is one of ours."""
         order = self.arrived + self.slots[:n]
         uniform = torch.rand(n, generator=generator, device=self.device, dtype=torch.float64)
@@ -20,5 +20,5 @@ class Reservoir(Memory):
         # One after another, a later newcomer would overwrite an earlier one in the same slot.
         later = torch.ones(n, n, dtype=torch.bool, device=self.device).triu(diagonal=1)
         overwritten = ((slot[:, None] == slot[None, :]) & later).any(dim=1)
-        porch = self.capacity + self.slots[:n]
-        return torch.where((slot < self.capacity) & ~overwritten, slot, porch)
+        staging = self.capacity + self.slots[:n]
+        return torch.where((slot < self.capacity) & ~overwritten, slot, staging)

@@ -9,11 +9,11 @@ from typing import Literal
 
 from ocssl.data.catalog import names
 from ocssl.data.loading import is_address
-from ocssl.experiments.config import RunConfig
-from ocssl.experiments.paper import table as printed
 from ocssl.paper.identity import departures, key
 from ocssl.paper.store import Experiment, Problem, Store, Stored
 from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Settings, Table, configure, probed_on, trained_on
+from ocssl.runs.config import RunConfig
+from ocssl.runs.paper import table as printed
 
 Tuning = Literal["paper", "own"]
 PROBE_NOISE = 0.5  # points by which probes of the same untrained encoder may differ between machines

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ocssl.engines import Done, Engine, Job
 from ocssl.errors import OcsslError
-from ocssl.experiments.downstream import Downstream, probe_run
-from ocssl.experiments.folder import RunFolder
-from ocssl.experiments.result import Curve, Result
 from ocssl.paper.identity import run_name
 from ocssl.paper.plan import Plan, Task
 from ocssl.paper.store import Store, publish
 from ocssl.paper.tables import probed_on
+from ocssl.runs.downstream import TransferResult, evaluate_on
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.result import Curve, Result
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ def _settle(task: Task, done: Done, store: Store, results: Path) -> Filled:
         if target is None:
             return Filled(task, trained)
         changes = {name: task.config[name] for name in ("data_root", "device")}
-        result = as_result(trained, task.dataset, probe_run(task.folder, target, changes=changes))
+        result = as_result(trained, task.dataset, evaluate_on(task.folder, target, changes=changes))
         publish(result, results, task.name)
         return Filled(task, result)
     except OcsslError as error:
         return Filled(task, error=str(error))
 
 
-def as_result(trained: Result, dataset: str, found: Downstream) -> Result:
+def as_result(trained: Result, dataset: str, found: TransferResult) -> Result:
     """What an encoder found on another set, as a result of the run that trained it.
 
     It keeps the run's configuration, budget and training time; everything measured is of the other set.

@@ -11,11 +11,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ocssl.experiments.config import MAY_CHANGE, RunConfig
-from ocssl.experiments.presets import complete
+from ocssl.runs.config import RESUMABLE, RunConfig
+from ocssl.runs.presets import complete
 from ocssl.settings import views_together
 
-HOW = MAY_CHANGE | {"execution", "precision", "log_every", "knn", "references"}
+HOW = RESUMABLE | {"execution", "precision", "log_every", "knn", "references"}
 """Settings that make no other experiment."""
 
 NAMED_BY = ("dataset", "protocol", "budget", "iid", "strategy", "method", "memory", "seed")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ocssl.errors import ConfigError
-from ocssl.experiments.config import MAY_CHANGE, RunConfig, merged, parse
-from ocssl.experiments.folder import RunFolder
 from ocssl.paper.identity import key, plain, run_name
 from ocssl.paper.store import Store
 from ocssl.paper.tables import Protocol, Row, Settings, Table, configure, first_stage, probed_on
 from ocssl.paper.tuned import TunedValues
+from ocssl.runs.config import RESUMABLE, RunConfig, merged, parse
+from ocssl.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -153,4 +153,4 @@ def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
         return config  # as with a stranger below
     if key(begun) != key(config) or begun["seed"] != config["seed"]:
         return config  # a stranger in our place: the engine will refuse this one run
-    return parse(merged(begun.to_dict(), {name: config.to_dict()[name] for name in MAY_CHANGE}))
+    return parse(merged(begun.to_dict(), {name: config.to_dict()[name] for name in RESUMABLE}))

@@ -14,12 +14,12 @@ from functools import cached_property
 from pathlib import Path
 
 from ocssl.errors import ConfigError, DataError, unreadable
-from ocssl.experiments.config import RunConfig, parse
-from ocssl.experiments.folder import write_atomically, writing
-from ocssl.experiments.result import Result, read_result
 from ocssl.paper.identity import key
 from ocssl.paper.tables import trained_on
 from ocssl.paper.tuned import FOLDER, Tuned, TunedValues, read_tuned
+from ocssl.runs.config import RunConfig, parse
+from ocssl.runs.folder import write_atomically, writing
+from ocssl.runs.result import Result, read_result
 
 Experiment = tuple[str, str]
 """What was trained, without its seed, and what it was measured on."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ocssl.experiments.config import RunConfig, merged
-from ocssl.experiments.presets import complete
 from ocssl.paper.identity import run_name
 from ocssl.registry import unknown
+from ocssl.runs.config import RunConfig, merged
+from ocssl.runs.presets import complete
 
 Settings = Mapping[str, Any]
 Protocol = Literal["clean", "authors"]

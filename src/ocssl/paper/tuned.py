@@ -21,11 +21,11 @@ import yaml
 
 from ocssl import strategies
 from ocssl.errors import ConfigError, unreadable
-from ocssl.experiments.config import RunConfig, read_yaml
-from ocssl.experiments.folder import write_atomically, writing
-from ocssl.experiments.presets import complete
 from ocssl.paper.identity import essence
 from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Table, configure, find_table
+from ocssl.runs.config import RunConfig, read_yaml
+from ocssl.runs.folder import write_atomically, writing
+from ocssl.runs.presets import complete
 from ocssl.settings import require
 
 FOLDER = "tuned"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ocssl.experiments.config import RunConfig
 from ocssl.paper import Cell, Score
 from ocssl.report.model import Line, Sheet
+from ocssl.runs.config import RunConfig
 
 Place = Literal["best", "second"]
 

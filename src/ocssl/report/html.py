@@ -9,13 +9,13 @@ from importlib import resources
 from itertools import groupby
 from string import Template
 
-from ocssl.experiments.presets import row_name
 from ocssl.paper import Problem, Stored
 from ocssl.report.columns import Column, Entry, columns, notes, seconds_entry
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
 from ocssl.report.palette import LOOKS, look_name
 from ocssl.report.payload import payload, to_script
+from ocssl.runs.presets import row_name
 
 STYLES = ("style.css", "charts.css")
 SCRIPTS = (

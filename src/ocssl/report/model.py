@@ -12,11 +12,11 @@ from itertools import groupby
 from pathlib import Path
 
 from ocssl.errors import DataError
-from ocssl.experiments.presets import row_name
 from ocssl.paper import TABLES, Cell, Problem, Score, Store, Stored, Table, cells, read_store
 from ocssl.report.names import file_name, spell
 from ocssl.report.others import OTHER, other_cells
 from ocssl.report.palette import look_name
+from ocssl.runs.presets import row_name
 
 BOUNDS = {"iid", "cassle", "cassle-r"}
 """What the paper prints in italics: told more than a stream tells, so out of the contest for the best number."""
@@ -125,7 +125,7 @@ class Sheet:
         return {run.path for line in self.lines for cell in line.cells for run in cell.runs.values()}
 
     def problems(self) -> set[Problem]:
-        """About results that would be in it."""
+        """DatasetInfo results that would be in it."""
         return {problem for line in self.lines for cell in line.cells for problem in cell.problems}
 
     def podium(self, number: str, tuned: bool = False) -> dict[str, str]:

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import Any
 
 from ocssl.errors import ConfigError
-from ocssl.experiments.presets import row_name
 from ocssl.paper import Cell, Row, Score, Store, Stored, Table
 from ocssl.paper.identity import departures, essence
 from ocssl.paper.store import Experiment
 from ocssl.report.names import label, spell
+from ocssl.runs.presets import row_name
 
 OTHER = "other"
 SHORT = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}

@@ -8,12 +8,12 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from ocssl.experiments.presets import row_name
 from ocssl.paper import Cell, Score, Stored
 from ocssl.report.columns import spent_by
 from ocssl.report.model import Line, Report, Sheet
 from ocssl.report.names import label, spell
 from ocssl.report.palette import LOOKS
+from ocssl.runs.presets import row_name
 
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Of a result, what the page either shows elsewhere or not at all."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ocssl.batch import Batch, Outcome
+from ocssl.batch import Batch, StepOutput
 from ocssl.losses import negative_cosine
 from ocssl.memory import Memory
 from ocssl.nn import Encoder, Features, predictor
@@ -70,18 +70,18 @@ class Aligned(Strategy):
             return self.method.distance(predicted, target.expand_as(predicted))
         return negative_cosine(predicted, target)
 
-    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Stored features and the target follow the encoder."""
-        super().after_step(outcome, encoder, memory)
+        super().after_step(output, encoder, memory)
         self.target.after_step(encoder)
 
     def boundary(self, encoder: Encoder) -> None:
         """Targets that know borders are told."""
         self.target.boundary(encoder)
 
-    def phase(self, memory: Memory | None) -> Hashable:
+    def graph_key(self, memory: Memory | None) -> Hashable:
         """Replay and target each begin at a time of their own."""
-        return super().phase(memory), self.target.ready
+        return super().graph_key(memory), self.target.ready
 
     def host_state(self) -> dict[str, int | float | bool]:
         """The target's."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ocssl.batch import Batch, Outcome
+from ocssl.batch import Batch, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims, Method
@@ -62,10 +62,10 @@ class Strategy(nn.Module):
     default_memory: ClassVar[str | None] = None
     """The memory used unless the user names another. None: the strategy keeps nothing."""
 
-    enters: ClassVar[Literal["before", "after"]] = "after"
-    """Whether a stream minibatch enters the memory before or after the passes over it."""
+    insert_at: ClassVar[Literal["before", "after"]] = "after"
+    """Whether a stream minibatch insert_at the memory before or after the passes over it."""
 
-    brings_objective: ClassVar[bool] = False
+    own_loss: ClassVar[bool] = False
     """Whether the strategy has an objective of its own and refuses a method."""
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -77,7 +77,7 @@ class Strategy(nn.Module):
     memory_variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The same for the options of the default memory."""
 
-    optimizer_repeats: int = 1
+    update_repeats: int = 1
     """How often each update is applied; other than 1 only to reproduce somebody's numbers."""
 
     def __init__(self, setup: Setup) -> None:
@@ -126,21 +126,21 @@ class Strategy(nn.Module):
         """Further parts of the loss, weighted already."""
         return {}
 
-    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Update teachers and stored features, once per pass. Gradients are off."""
-        slots = outcome.batch.slots
+        slots = output.batch.slots
         if memory is not None and slots is not None and "features" in memory.columns:
-            memory.blend_features(slots, outcome.features.projected[:, outcome.batch.replay].mean(0))
+            memory.update_features(slots, output.features.projected[:, output.batch.replay].mean(0))
 
     # ------------------------------------------------------------------ once per stream minibatch
 
-    def on_arrival(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
+    def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
         """Columns for newcomers that enter before the passes; ``plain`` are the images, normalised only."""
         return {}
 
-    def on_departure(self, outcome: Outcome) -> dict[str, Tensor]:
+    def features_after(self, output: StepOutput) -> dict[str, Tensor]:
         """Columns for newcomers that enter after the passes, from the last of them."""
-        return {"features": outcome.features.projected[:, outcome.batch.fresh].mean(0)}
+        return {"features": output.features.projected[:, output.batch.fresh].mean(0)}
 
     def after_minibatch(self, encoder: Encoder) -> None:
         """All passes over a stream minibatch are done. Gradients are off."""
@@ -152,15 +152,15 @@ class Strategy(nn.Module):
 
     def replaying(self, memory: Memory) -> bool:
         """Whether replay has begun."""
-        return len(memory) >= self.replay_from
+        return len(memory) >= self.replay_after
 
     @property
-    def replay_from(self) -> int:
+    def replay_after(self) -> int:
         """How many samples the memory must hold for replay: one more than a batch takes from it."""
         return self.replay_batch + 1
 
-    def phase(self, memory: Memory | None) -> Hashable:
-        """Changes whenever the same step would do different work; an executor prepares each phase once."""
+    def graph_key(self, memory: Memory | None) -> Hashable:
+        """Changes whenever the same step would do different work; an executor prepares each graph_key once."""
         return memory is not None and self.replaying(memory)
 
     def host_state(self) -> dict[str, int | float | bool]:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ocssl.batch import Batch, Outcome
+from ocssl.batch import Batch, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.nn import Encoder
@@ -70,17 +70,17 @@ class Lump(Strategy):
             replay = torch.stack([replay[0], batch.recalled["view"]])
         return share * views[:, batch.fresh] + (1 - share) * replay
 
-    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Replay samples have no features of their own here: nothing to update."""
 
-    def on_departure(self, outcome: Outcome) -> dict[str, Tensor]:
+    def features_after(self, output: StepOutput) -> dict[str, Tensor]:
         """What the memory may keep: features of the blend, and the stream's second view."""
         return {
-            "features": outcome.features.projected.mean(0),
-            "view": outcome.views[1, outcome.batch.fresh],
+            "features": output.features.projected.mean(0),
+            "view": output.views[1, output.batch.fresh],
         }
 
     @property
-    def replay_from(self) -> int:
+    def replay_after(self) -> int:
         """One batch in the memory, or one sample more."""
         return self.replay_batch + (not self.eager)

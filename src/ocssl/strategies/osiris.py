@@ -31,7 +31,7 @@ class OsirisR(Strategy):
 
     composition = "stream+replay"
     default_memory = "reservoir"
-    brings_objective = True
+    own_loss = True
     variants = {"authors": {"head": "frozen", "updates": 2}, "origin": {"head": "copied"}}
 
     def __init__(self, setup: Setup, *, head: str = "trained", updates: int = 1, temperature: float = 0.1) -> None:
@@ -40,7 +40,7 @@ class OsirisR(Strategy):
             raise unknown("head", head, HEADS)
         self.h = self.projector(setup.dims).requires_grad_(head != "frozen")
         self.awaits_copy = head == "copied"
-        self.optimizer_repeats = updates
+        self.update_repeats = updates
         self.temperature = temperature
 
     @classmethod

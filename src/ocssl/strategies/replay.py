@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocssl.batch import Outcome
+from ocssl.batch import StepOutput
 from ocssl.memory import Column, Memory
 from ocssl.nn import Encoder
 from ocssl.registry import unknown
@@ -37,7 +37,7 @@ class MinimumRedundancy(Strategy):
 
     composition = "replay"
     default_memory = "minred"
-    enters = "before"
+    insert_at = "before"
     variants = {"origin": {"entry": "bare", "normalize": True}}
     memory_variants = {"origin": {"drops": "simultaneous"}}
 
@@ -53,7 +53,7 @@ class MinimumRedundancy(Strategy):
         """One feature per sample."""
         return {"features": Column((self.output_dim,))}
 
-    def on_arrival(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
+    def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
         """Features of the plain images, unless newcomers enter bare.
 
         In evaluation mode, so that the extra pass leaves the running statistics alone.
@@ -65,11 +65,11 @@ class MinimumRedundancy(Strategy):
         encoder.train()
         return {"features": F.normalize(features, dim=-1) if self.normalize else features}
 
-    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Replayed samples move their stored feature halfway to the new one."""
-        slots = outcome.batch.slots
+        slots = output.batch.slots
         if memory is not None and slots is not None:
-            replayed = outcome.features.projected[:, outcome.batch.replay].mean(0)
+            replayed = output.features.projected[:, output.batch.replay].mean(0)
             if self.normalize:
                 replayed = F.normalize(replayed, dim=-1)
-            memory.blend_features(slots, replayed, normalize=self.normalize)
+            memory.update_features(slots, replayed, normalize=self.normalize)

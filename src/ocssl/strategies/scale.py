@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ocssl.batch import Batch, Outcome
+from ocssl.batch import Batch, StepOutput
 from ocssl.losses import full, relation_distillation, supervised_contrastive
 from ocssl.memory import Memory
 from ocssl.methods import Dims
@@ -59,7 +59,7 @@ class Scale(Strategy):
 
     composition = "stream+replay"
     default_memory = "reservoir"
-    brings_objective = True
+    own_loss = True
     variants = {"authors": {"anchors": "replay", "past": "pass", "raw": True}, "origin": {}}
     variant_memories = {"origin": "part-and-select"}
 
@@ -116,9 +116,9 @@ class Scale(Strategy):
         positives &= anchors[:, None] & anchors[None]
         return supervised_contrastive(projected.flatten(0, 1), positives.repeat(views, views), anchors.repeat(views))
 
-    def after_step(self, outcome: Outcome, encoder: Encoder, memory: Memory | None) -> None:
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """The past model of the next pass, where each pass has its own."""
-        super().after_step(outcome, encoder, memory)
+        super().after_step(output, encoder, memory)
         if self.copies == "pass":
             copy_weights(self.past, encoder)
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from ocssl.engines import Job
 from ocssl.errors import ConfigError
-from ocssl.experiments.folder import RunFolder, write_atomically, writing
-from ocssl.experiments.presets import complete
-from ocssl.experiments.signals import Interrupted
+from ocssl.runs.folder import RunFolder, write_atomically, writing
+from ocssl.runs.presets import complete
+from ocssl.runs.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, markdown

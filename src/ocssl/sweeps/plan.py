@@ -11,9 +11,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from ocssl.errors import ConfigError, unreadable
-from ocssl.experiments.config import RunConfig, check_names, merged, one_sentence, read_yaml
-from ocssl.experiments.presets import complete
 from ocssl.registry import unknown
+from ocssl.runs.config import RunConfig, check_names, merged, one_sentence, read_yaml
+from ocssl.runs.presets import complete
 from ocssl.sweeps.rehearsal import rehearse
 from ocssl.sweeps.space import Range, Scalar, Values, draws, grid, nested, parse_space
 
@@ -26,7 +26,7 @@ class Sweep(BaseModel):
 
     Attributes:
         search: ``grid``: every combination; ``random``: some; ``adaptive``: Optuna proposes, given what was found.
-        settings: of every run; see :class:`ocssl.experiments.config.RunConfig`.
+        settings: of every run; see :class:`ocssl.runs.config.RunConfig`.
         space: settings that vary, each over a list of values or ``{low, high, scale, whole}``; a dot in a name reaches
             into a group, as in ``options.strength``.
         also: configurations that a grid tries besides, such as one beyond its edge, without a whole row of others.

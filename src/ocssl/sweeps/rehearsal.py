@@ -8,11 +8,11 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from ocssl.assembly import check
+from ocssl.build import check
 from ocssl.errors import ConfigError, OcsslError
-from ocssl.experiments.config import RunConfig
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
+from ocssl.runs.config import RunConfig
 
 NUMBERS = ("lr", "momentum", "weight_decay", "omega", "tau", "seed")
 """Settings that fit to each other whatever they are."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ocssl.engines import Done, Job
 from ocssl.engines.attempt import Outcome
 from ocssl.errors import CheckpointError
-from ocssl.experiments.folder import write_atomically, writing
+from ocssl.runs.folder import write_atomically, writing
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.space import Scalar
 

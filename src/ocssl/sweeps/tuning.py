@@ -12,7 +12,7 @@ from typing import Any
 
 from ocssl.engines.attempt import attempt
 from ocssl.engines.cluster import connected, gpus_of_a_run, import_ray, like_the_driver, room
-from ocssl.experiments.signals import Interrupted
+from ocssl.runs.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.search import distributions, sampler, value_of

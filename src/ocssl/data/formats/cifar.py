@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ocssl.data.formats.unpickle import load_arrays
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Reader, describe_files
 from ocssl.errors import DataError
 
 MAX_MEMBER_BYTES = 1 << 30
@@ -48,7 +48,7 @@ CIFAR10 = Layout(
 )
 
 
-class CifarOrigin(Origin):
+class CifarReader(Reader):
     """One split of CIFAR-10 or CIFAR-100.
 
     Args:
@@ -109,10 +109,10 @@ def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     raise DataError(f"there is no member {name}")
 
 
-def find_cifar(folder: Path, layout: Layout, split: str) -> CifarOrigin | None:
+def find_cifar(folder: Path, layout: Layout, split: str) -> CifarReader | None:
     """The split in ``folder``: below the official folder's name, right inside, or in the archive."""
     for place in (folder / layout.folder, folder):
         if all((place / name).is_file() for name in (*layout.batches[split], layout.meta)):
-            return CifarOrigin(place, layout, split)
+            return CifarReader(place, layout, split)
     archive = folder / layout.archive
-    return CifarOrigin(archive, layout, split) if archive.is_file() else None
+    return CifarReader(archive, layout, split) if archive.is_file() else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.origin import Item, Origin, describe_files, number_of
+from ocssl.data.origin import Item, Reader, describe_files, number_of
 from ocssl.data.places import split_folder
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
@@ -22,7 +22,7 @@ SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".t
 log = logging.getLogger(__name__)
 
 
-class FilesOrigin(Origin):
+class FilesReader(Reader):
     """A list of image files below one folder.
 
     Args:
@@ -70,7 +70,7 @@ class FilesOrigin(Origin):
         raise ConfigError(f"image files can be ordered by 'name' or 'mtime', not by '{name}'")
 
 
-def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesOrigin:
+def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesReader:
     """All images below a folder; labelled when every one of them lies in a class folder, unlabelled otherwise.
 
     Args:
@@ -79,11 +79,11 @@ def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesOrigin:
     files = image_files(folder)
     if all(os.sep in file for file in files):
         labels = [_top(file) for file in files]
-        return FilesOrigin(folder, files, labels, sorted({*labels, *classes}))
-    return FilesOrigin(folder, files)
+        return FilesReader(folder, files, labels, sorted({*labels, *classes}))
+    return FilesReader(folder, files)
 
 
-def one_split(folder: Path, split: str) -> FilesOrigin | None:
+def one_split(folder: Path, split: str) -> FilesReader | None:
     """The images of ``folder/train`` or ``folder/test`` (or ``val``); classes are numbered over both."""
     place = split_folder(folder, split)
     other = split_folder(folder, "test" if split == "train" else "train")
@@ -92,13 +92,13 @@ def one_split(folder: Path, split: str) -> FilesOrigin | None:
     return any_folder(place, [_top(file) for file in image_files(other) if os.sep in file] if other else ())
 
 
-def class_folders(folder: Path, classes: Sequence[str]) -> FilesOrigin:
+def class_folders(folder: Path, classes: Sequence[str]) -> FilesReader:
     """The images of some class folders only, with labels in the order of ``classes``."""
     missing = [name for name in classes if not (folder / name).is_dir()]
     if missing:
         raise DataError(f"{folder} lacks {len(missing)} of {len(classes)} class folders, {missing[0]} for one")
     files = [os.path.join(name, file) for name in sorted(classes) for file in image_files(folder / name)]
-    return FilesOrigin(folder, files, [_top(file) for file in files], classes)
+    return FilesReader(folder, files, [_top(file) for file in files], classes)
 
 
 def image_files(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from ocssl.data.formats.files import FilesOrigin, any_folder, class_folders, image_files, one_split
+from ocssl.data.formats.files import FilesReader, any_folder, class_folders, image_files, one_split
 from ocssl.data.places import split_folder
 from ocssl.errors import DataError
 
@@ -31,7 +31,7 @@ def authors_classes(synsets: list[str], seed: int = AUTHORS_SEED) -> tuple[str, 
     return tuple(synsets[number] for number in random.Random(seed).sample(range(1000), 100))
 
 
-def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) -> FilesOrigin | None:
+def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) -> FilesReader | None:
     """100 classes of an ILSVRC tree: ``train/n…/*.JPEG`` and ``val/n…/*.JPEG``.
 
     Args:
@@ -48,7 +48,7 @@ def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) 
     return class_folders(place, customary_classes() if authors_seed is None else authors_classes(synsets, authors_seed))
 
 
-def find_tiny_imagenet(folder: Path, split: str) -> FilesOrigin | None:
+def find_tiny_imagenet(folder: Path, split: str) -> FilesReader | None:
     """The tree of ``tiny-imagenet-200.zip``; its test images have no labels, so the validation images serve as test."""
     notes = folder / "val" / "val_annotations.txt"
     if not notes.is_file():  # a validation folder that somebody sorted into class folders
@@ -60,4 +60,4 @@ def find_tiny_imagenet(folder: Path, split: str) -> FilesOrigin | None:
     if split == "train":
         return any_folder(folder / "train", classes)
     names = [name for name in image_files(folder / "val" / "images") if name in label_of]
-    return FilesOrigin(folder / "val" / "images", names, [label_of[name] for name in names], classes)
+    return FilesReader(folder / "val" / "images", names, [label_of[name] for name in names], classes)

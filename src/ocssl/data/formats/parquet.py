@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ocssl.data.decode import BadImage
-from ocssl.data.origin import Item, Origin, describe_files, number_of
+from ocssl.data.origin import Item, Reader, describe_files, number_of
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
 
@@ -21,7 +21,7 @@ LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
 
 
-class ParquetOrigin(Origin):
+class ParquetReader(Reader):
     """Parquet files of one split, read in order of their names.
 
     The image column is the first whose type is binary or Hugging Face's ``{bytes, path}``; the label column the first
@@ -45,9 +45,9 @@ class ParquetOrigin(Origin):
         self._other_split = other_split
 
     @cached_property
-    def _other(self) -> ParquetOrigin | None:
+    def _other(self) -> ParquetReader | None:
         files = self._other_split() if self._has_named_labels else ()
-        return ParquetOrigin(files) if files else None
+        return ParquetReader(files) if files else None
 
     def describe(self) -> str:
         return f"{number_of(len(self.files), 'parquet file')} in {self.files[0].parent}"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.origin import Item, Origin, describe_files
+from ocssl.data.origin import Item, Reader, describe_files
 from ocssl.errors import DataError, missing_extra
 
 
-class SvhnOrigin(Origin):
+class SvhnReader(Reader):
     """One of ``train_32x32.mat`` and ``test_32x32.mat``: ``X`` uint8 ``(32, 32, 3, N)``, ``y`` with 10 for a zero."""
 
     def __init__(self, file: Path) -> None:

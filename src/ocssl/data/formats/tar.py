@@ -13,14 +13,14 @@ from typing import Self
 
 from ocssl.data.decode import BadImage
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item, Origin, describe_files, number_of
+from ocssl.data.origin import Item, Reader, describe_files, number_of
 from ocssl.errors import DataError
 
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
 MAX_MEMBER_BYTES = 1 << 28
 
 
-class TarOrigin(Origin):
+class TarReader(Reader):
     """Shards read in order of their names, each from front to end; nothing is ever unpacked.
 
     ``000042.jpg`` with ``000042.cls`` is one labelled sample. A member that is a link, or whose path leads outside,
@@ -35,9 +35,9 @@ class TarOrigin(Origin):
         self._other_split = other_split
 
     @cached_property
-    def _other(self) -> TarOrigin | None:
+    def _other(self) -> TarReader | None:
         shards = self._other_split()
-        return TarOrigin(shards) if shards else None
+        return TarReader(shards) if shards else None
 
     def describe(self) -> str:
         return f"{number_of(len(self.shards), 'tar file')} in {self.shards[0].parent}"

@@ -1,0 +1,247 @@
+"""A run on disk: one folder that can be killed at any moment and gone on with.
+
+=======================  =====================================================================================
+``config.yaml``          every setting; written first, so a folder with it is a run
+``metrics.jsonl``        one JSON object per line; no times in it, so that equal runs have equal bytes
+``log.txt``              what happened when
+``checkpoints/``         numbered folders, each complete or absent
+``encoder.safetensors``  the backbone's weights, once the run is over
+``result.json``          the numbers, written last
+=======================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ocssl.checkpoint import save_tensors, sync
+from ocssl.distributed import current
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.learner import Learner
+from ocssl.runs import config as configuration
+from ocssl.runs.config import RunConfig
+
+
+class RunFolder:
+    """Names and guards the files of a run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.log = self.path / "log.txt"
+        self.checkpoints = self.path / "checkpoints"
+        self.encoder = self.path / "encoder.safetensors"
+        self.result = self.path / "result.json"
+
+    @property
+    def go_on(self) -> str:
+        """The command that goes on with the run, ready for a shell."""
+        return f"ocssl run --resume {shlex.quote(str(self.path))}"
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds a run or anything else."""
+        if self.config.exists() and self.result.exists():
+            raise ConfigError(f"'{self.path}' holds a finished run; choose another --output")
+        if self.config.exists():
+            raise ConfigError(
+                f"'{self.path}' holds another run; go on with it ({self.go_on}) or choose another --output"
+            )
+        if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
+            raise ConfigError(f"'{self.path}' exists and is not empty; choose another --output")
+
+    def create(self, config: RunConfig) -> None:
+        """Begin a run here."""
+        self.check_free()
+        with writing(self.path):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.config, config.to_yaml())
+
+    def read_config(self) -> RunConfig:
+        """The configuration of the run that is here."""
+        if not self.config.is_file():
+            raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
+        return configuration.parse(configuration.from_file(self.config))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second process out, however this one ends."""
+        try:
+            with writing(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(self.path / ".lock", timeout=0)
+                lock.acquire()
+        except Timeout as error:
+            raise ConfigError(f"another process is working in '{self.path}'") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def note(self, text: str) -> None:
+        """Add a line to the log."""
+        with writing(self.log), self.log.open("a") as file:
+            file.write(f"{now()} {text}\n")
+
+    # ------------------------------------------------------------------ metrics
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line of metrics."""
+        with writing(self.metrics), self.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Every complete line of metrics so far."""
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def cut_metrics(self, length: int) -> None:
+        """Forget the metrics that were written after a checkpoint."""
+        size = self.metrics.stat().st_size if self.metrics.exists() else 0
+        if size < length:
+            raise CheckpointError(f"'{self.metrics}' has {size} bytes, but the checkpoint was made with {length}")
+        if size > length:
+            with writing(self.metrics):
+                os.truncate(self.metrics, length)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
+        """Write a checkpoint of the learner and the run's own state; it appears complete or not at all."""
+        done = self.list_checkpoints()
+        place = self.checkpoints / f"{int(done[-1].name) + 1 if done else 1:06d}"
+        draft = self.checkpoints / f"draft-{uuid.uuid4().hex[:12]}"
+        if self.metrics.exists():
+            with writing(self.metrics):  # a disk may say only now that it is full
+                sync(self.metrics)
+        state = {**state, "metrics_bytes": self.metrics.stat().st_size if self.metrics.exists() else 0}
+        try:
+            learner.save(draft / "learner")
+            with writing(place):
+                write_atomically(draft / "state.json", json.dumps(state, indent=1))
+                draft.rename(place)
+                sync(self.checkpoints)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        for old in self.list_checkpoints()[:-keep]:
+            # Renamed first: a folder with a number must be complete, even if deleting it is cut short.
+            with contextlib.suppress(OSError):
+                shutil.rmtree(old.rename(self.checkpoints / f"draft-{old.name}"), ignore_errors=True)
+        return place
+
+    def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
+        """The backbone's weights as others can load them."""
+        draft = self.encoder.with_name(f".{self.encoder.name}")
+        try:
+            save_tensors({name: value.detach().cpu().contiguous() for name, value in weights.items()}, draft)
+            draft.replace(self.encoder)
+        except (OSError, SafetensorError) as error:
+            draft.unlink(missing_ok=True)
+            raise CheckpointError(f"could not write '{self.encoder}': {error}") from error
+
+    def write_result(self, text: str) -> None:
+        """The last file of a run: with it, the run is over."""
+        with writing(self.result):
+            write_atomically(self.result, text)
+
+    def list_checkpoints(self) -> list[Path]:
+        """Complete checkpoints, oldest first."""
+        numbered = (path for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
+        return sorted(numbered, key=lambda path: int(path.name))
+
+    def remove_drafts(self) -> None:
+        """Throw away what a killed process left half written."""
+        for draft in self.checkpoints.glob("draft-*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def read_state(self, checkpoint: Path) -> dict[str, Any]:
+        """The run's own state in a checkpoint."""
+        try:
+            state = json.loads((checkpoint / "state.json").read_text())
+            if not isinstance(state, dict) or not isinstance(state.get("metrics_bytes"), int):
+                raise ValueError("its state.json is not that of a run")
+            return state
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
+
+    def _strangers(self) -> Iterator[Path]:
+        """What is here and was not left by a run that died before its first word."""
+        ours = {".lock", "checkpoints"}
+        return (p for p in self.path.iterdir() if p.name not in ours and not p.name.startswith(f".{self.config.name}"))
+
+
+class ReadOnlyFolder(RunFolder):
+    """The folder as the other processes of a group have it: they read, and leave the writing to the first."""
+
+    def check_free(self) -> None: ...
+
+    def create(self, config: RunConfig) -> None: ...
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        yield
+
+    def note(self, text: str) -> None: ...
+
+    def append(self, line: Mapping[str, Any]) -> None: ...
+
+    def cut_metrics(self, length: int) -> None: ...
+
+    def remove_drafts(self) -> None: ...
+
+    def write_encoder(self, weights: Mapping[str, Tensor]) -> None: ...
+
+    def write_result(self, text: str) -> None: ...
+
+    def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
+        learner.save(self.path)  # gives the first process what it holds
+        return self.path
+
+
+def open_folder(path: str | Path) -> RunFolder:
+    """The folder of a run for this process, in a group or alone."""
+    return RunFolder(path) if current().leads else ReadOnlyFolder(path)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file in one step; a reader sees the old or the new one."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        draft.write_text(text)
+        sync(draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, CheckpointError | Timeout):
+            raise
+        raise CheckpointError(f"could not write '{path}': {error.strerror or error}") from error
+
+
+def now() -> str:
+    """The time, as files of a run have it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,164 @@
+"""Metrics sent elsewhere, through optional extras: TensorBoard, Weights & Biases, MLflow.
+
+The run's folder always has everything; a tracker gets a copy. Each is imported when a run asks for it, before anything
+is written, so that a missing package stops nothing half-way. One that fails later is left out with a warning: no run is
+lost because a server was. A resumed run goes on under the name it had there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ocssl.errors import missing_extra
+from ocssl.runs.config import RunConfig
+from ocssl.runs.folder import RunFolder, write_atomically
+
+
+class Tracker(ABC):
+    """Takes numbers by name."""
+
+    @abstractmethod
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        """The run starts or goes on."""
+
+    @abstractmethod
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        """Numbers at a position of the stream."""
+
+    @abstractmethod
+    def end(self, summary: Mapping[str, float]) -> None:
+        """The run is over, or stops for now (with an empty summary)."""
+
+
+class TensorBoard(Tracker):
+    """Event files in the run's folder."""
+
+    def __init__(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise missing_extra("tensorboard", "tensorboard", "TensorBoard logs") from error
+        self._make = SummaryWriter
+
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        # Events that a killed run wrote after its last checkpoint are hidden by the ones written now.
+        self._writer = self._make(str(folder.path / "tensorboard"))
+        self._writer.add_text("config", f"```\n{config.to_yaml()}```")
+
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, samples)
+
+    def end(self, summary: Mapping[str, float]) -> None:
+        for name, value in summary.items():
+            self._writer.add_scalar(f"result/{name}", value)
+        self._writer.close()
+
+
+class WandbLogger(Tracker):
+    """A W&B run, named after the folder."""
+
+    def __init__(self) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise missing_extra("wandb", "wandb", "Weights & Biases logs") from error
+        self._wandb: Any = wandb
+
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        self._run = self._wandb.init(
+            project="ocssl",
+            name=folder.path.resolve().name,
+            config=config.to_dict(),
+            dir=str(folder.path),
+            id=remembered(folder, "wandb", config.digest()[:8] + uuid.uuid4().hex[:8]),
+            resume="allow",
+        )
+
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        self._run.log({**numbers, "samples": samples})
+
+    def end(self, summary: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(summary))
+        self._run.finish()
+
+
+class MLflow(Tracker):
+    """An MLflow run, named after the folder."""
+
+    def __init__(self) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise missing_extra("mlflow", "mlflow", "MLflow logs") from error
+        self._mlflow: Any = mlflow
+
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        self._mlflow.set_experiment("ocssl")
+        known = recall(folder, "mlflow")
+        if known is not None:
+            self._mlflow.start_run(run_id=known)
+            return
+        run = self._mlflow.start_run(run_name=folder.path.resolve().name)
+        remembered(folder, "mlflow", run.info.run_id)
+        self._mlflow.log_params(config.to_dict())
+
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        self._mlflow.log_metrics(dict(numbers), step=samples)
+
+    def end(self, summary: Mapping[str, float]) -> None:
+        self._mlflow.log_metrics(dict(summary))
+        self._mlflow.end_run()
+
+
+def recall(folder: RunFolder, tracker: str) -> str | None:
+    """The name under which a tracker knows this run already."""
+    note = folder.path / f"{tracker}-run.txt"
+    return note.read_text().strip() if note.exists() else None
+
+
+def remembered(folder: RunFolder, tracker: str, name: str) -> str:
+    """That name; the given one, kept for a resumed run, if there is none yet."""
+    known = recall(folder, tracker)
+    if known is None:
+        write_atomically(folder.path / f"{tracker}-run.txt", name + "\n")
+    return known or name
+
+
+KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandbLogger, "mlflow": MLflow}
+"""By the name that the setting ``trackers`` has for them."""
+
+
+class Loggers:
+    """Those that a configuration asks for, as one.
+
+    Args:
+        warn: told when one fails; it is left out from then on.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._all = {name: KINDS[name]() for name in config.trackers}
+        self.warn: Callable[[str], None] = lambda text: None
+
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        """The run starts or goes on."""
+        self._each(lambda tracker: tracker.begin(config, folder))
+
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        """Numbers at a position of the stream."""
+        self._each(lambda tracker: tracker.log(numbers, samples))
+
+    def end(self, summary: Mapping[str, float]) -> None:
+        """The run is over, or stops for now (with an empty summary)."""
+        self._each(lambda tracker: tracker.end(summary))
+
+    def _each(self, call: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._all.items()):
+            try:
+                call(tracker)
+            except Exception as error:  # whatever a foreign package may raise
+                del self._all[name]
+                self.warn(f"{name} failed and is left out from here on: {str(error)[:200]}")

@@ -1,0 +1,88 @@
+"""Every strategy through the command line, on drawn and on real images, to a result that fits the published schema."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+from command import TINY, Command, as_options
+
+from ocssl import strategies
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.result import Result, read_result, schema
+
+FIRST_KEYS = (
+    *("strategy", "method", "memory", "dataset", "budget", "protocol", "seed", "final", "avg", "curve"),
+    *("cbp_planned", "cbp_spent", "train_seconds", "eval_seconds"),
+)
+SCHEMA = json.loads((resources.files("ocssl.runs") / "result.schema.json").read_text())
+SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "references": False}
+REAL = SHORT | {
+    "dataset": "cifar100",
+    "samples_per_class": None,
+    "image_size": 32,
+    "backbone": "convnet-w4",
+    "stream_batch": 55,
+    "batch": 64,
+    "memory_size": 100,
+    "evaluate": "final",
+}
+
+
+def batch_for(strategy: str, settings: dict[str, object]) -> dict[str, object]:
+    """The settings, with a batch that the strategy can have."""
+    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    return settings | {"strategy": strategy, "batch": settings["batch"] if replays else None}
+
+
+def check_complete(run: Path) -> Result:
+    folder = RunFolder(run)
+    for file in (folder.config, folder.metrics, folder.log, folder.encoder, folder.result):
+        assert file.stat().st_size > 0
+    assert folder.list_checkpoints()
+    written = json.loads(folder.result.read_text())
+    jsonschema.validate(written, SCHEMA)
+    assert tuple(written)[: len(FIRST_KEYS)] == FIRST_KEYS
+    assert written["config"] == folder.read_config().to_dict()
+    return read_result(run)
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_a_run_on_shapes_ends_with_a_complete_result(ocssl: Command, tmp_path: Path, strategy: str) -> None:
+    code, out, err = ocssl("run", "--quiet", "-o", "run", *as_options(batch_for(strategy, SHORT)))
+    assert code == 0, err
+    result = check_complete(tmp_path / "run")
+    assert f"Final {result.final:.2f} %" in out
+    assert (result.strategy, result.dataset, result.budget) == (strategy, "shapes", "custom")
+    assert len(result.curve) == len(result.matrix) == 2
+    assert result.final == result.curve[-1]
+    assert result.avg == pytest.approx(sum(result.curve) / 2)
+    assert 0 < result.cbp_spent <= result.cbp_planned
+
+
+@pytest.mark.parametrize("strategy", strategies.names())
+def test_a_run_on_real_images_ends_with_a_complete_result(
+    ocssl: Command, tmp_path: Path, cifar100: Path, strategy: str
+) -> None:
+    options = as_options(batch_for(strategy, REAL))
+    code, _, err = ocssl("run", "--quiet", "--data-root", cifar100, "-o", "run", *options)
+    assert code == 0, err
+    result = check_complete(tmp_path / "run")
+    assert (result.strategy, result.dataset, result.samples) == (strategy, "cifar100", 1100)
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    assert schema() == SCHEMA
+    docs = Path(__file__).parents[2] / "docs" / "result.schema.json"
+    assert json.loads(docs.read_text()) == SCHEMA
+
+
+def test_the_schema_refuses_a_result_without_its_protocol(ocssl: Command, tmp_path: Path) -> None:
+    ocssl("run", "--quiet", "-o", "run", *as_options(SHORT | {"evaluate": "final"}))
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    del result["protocol"]
+    with pytest.raises(jsonschema.ValidationError, match="protocol"):
+        jsonschema.validate(result, SCHEMA)
