@@ -9,12 +9,12 @@ import torch
 
 from ocssl import distributed, memory, methods, settings, strategies
 from ocssl.augment import Augmentation
+from ocssl.device import check_fits, oom_guard, pick_device
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
 from ocssl.optimizer import SGD
-from ocssl.shortage import check_fits, oom_guard
 from ocssl.step import TrainState
 from ocssl.strategies import Setup, Strategy
 
@@ -56,7 +56,7 @@ def check(asked: Learner) -> None:
 
 def assemble(asked: Learner) -> TrainState:
     """Networks, memory, augmentation, optimiser and generator as a learner's settings ask for them."""
-    device = settings.pick_device(asked.device)
+    device = pick_device(asked.device)
     with oom_guard(device, "a learner", "choose a smaller memory_size or backbone, or free the device"):
         return _machine(asked, device)
 

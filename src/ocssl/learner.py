@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import __version__, checkpoint, settings
-from ocssl.build import assemble, check, seed_for
 from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
+from ocssl.build import assemble, check, seed_for
+from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.images import Images, as_uint8
 from ocssl.registry import unknown
-from ocssl.shortage import oom_guard
 from ocssl.step import NONFINITE_BITS
 
 CHECK_EVERY = 100  # stream minibatches between looks at a GPU's nonfinite, each of which waits for the device

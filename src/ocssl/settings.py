@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from ocssl import memory, methods, strategies
-from ocssl.distributed import current
 from ocssl.errors import ConfigError
 from ocssl.memory import Memory
 from ocssl.registry import unknown
@@ -223,25 +222,6 @@ def network_dtype(precision: str) -> torch.dtype:
     torch.float32
     """
     return torch.float64 if precision == "fp64" else torch.float32
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is a CUDA device where there is one, in a group each process its own.
-
-    >>> pick_device("cpu")
-    device(type='cpu')
-    """
-    if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda") if current().alone else torch.device("cuda", current().local_rank)
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n")[0]
-        raise ConfigError(f"device '{name}' cannot be used: {reason}") from error
-    return device
 
 
 def _merged(

@@ -26,7 +26,7 @@ from sweeping import (
     write_sweep,
 )
 
-from ocssl.runs.signals import Interrupted
+from ocssl.common.signals import Interrupted
 from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep

@@ -20,11 +20,11 @@ def embed(
 
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
-    from ocssl.data.progress import progress_bar
+    from ocssl.common.console import progress_bar
+    from ocssl.device import pick_device
     from ocssl.export import load
     from ocssl.export.features import embed as embed_all
     from ocssl.live.sources import open_reader
-    from ocssl.settings import pick_device
 
     network = load(encoder, device=str(pick_device(device)))
     origin = open_reader(source)

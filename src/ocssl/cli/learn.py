@@ -73,11 +73,11 @@ def learn(
 
     Example: ocssl learn frames/ --state robot --follow
     """
+    from ocssl.common.signals import Interrupted
     from ocssl.learner import check_names
     from ocssl.live import Intervals
     from ocssl.live import learn as learn_live
     from ocssl.runs.config import assignments
-    from ocssl.runs.signals import Interrupted
 
     options: dict[str, Any] = {
         "image_size": image_size,

@@ -57,7 +57,7 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from ocssl.runs.progress import short
+    from ocssl.common.console import short_count as short
     from ocssl.runs.result import read_result
 
     results = {path.absolute(): read_result(path) for path in runs}
@@ -99,7 +99,7 @@ def sparkline(values: list[float]) -> str:
 def _summary(result: Result) -> Table:
     from rich.table import Table
 
-    from ocssl.runs.progress import clock
+    from ocssl.common.console import duration as clock
 
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("run", describe(result))

@@ -157,6 +157,7 @@ def run(
     """
     from rich.console import Console
 
+    from ocssl.common.signals import Interrupted
     from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import find_table
@@ -164,7 +165,6 @@ def run(
     from ocssl.paper.plan import data_set, make_plan
     from ocssl.paper.tuned import Tuned, declare, merge
     from ocssl.runs.config import assignments, merged
-    from ocssl.runs.signals import Interrupted
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console = Console(highlight=False, markup=False, soft_wrap=True)

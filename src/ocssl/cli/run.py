@@ -113,10 +113,10 @@ def run(
 
 def _together(given: dict[str, Any], output: Path | None, run: Path | None, quiet: bool) -> None:
     """Run in the group that this process was started for; the first process speaks, the others of their peers only."""
+    from ocssl.common.signals import Interrupted
     from ocssl.distributed import membership
     from ocssl.errors import OcsslError, PeerError
     from ocssl.runs.progress import make_progress
-    from ocssl.runs.signals import Interrupted
 
     leads = True
     try:

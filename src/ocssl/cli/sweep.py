@@ -42,9 +42,9 @@ def sweep(
 
     from rich.console import Console
 
+    from ocssl.common.signals import Interrupted
     from ocssl.errors import ConfigError, MissingExtraError
     from ocssl.runs.config import assignments
-    from ocssl.runs.signals import Interrupted
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.machines import Machines
     from ocssl.sweeps.plan import read_sweep

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
+from ocssl.common.console import short_count as short
 from ocssl.paper import Cell, Score, Spread
-from ocssl.runs.progress import short
 
 
 def accuracies(cells: Iterable[Cell]) -> Table:

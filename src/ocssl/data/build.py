@@ -23,9 +23,9 @@ from typing import Literal, TypeVar
 import numpy as np
 from PIL import Image
 
+from ocssl.common.console import progress_bar
 from ocssl.data.decode import BadImage, Picture, Pixels, decode
 from ocssl.data.origin import Item, Reader
-from ocssl.data.progress import progress_bar
 from ocssl.errors import DataError
 
 OnBadImage = Literal["error", "skip"]

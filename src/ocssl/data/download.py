@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ocssl.data.progress import progress_bar
+from ocssl.common.console import progress_bar
 from ocssl.errors import DataError
 
 BLOCK = 1 << 20

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from filelock import FileLock, Timeout
 
+from ocssl.common.signals import Interrupted
 from ocssl.engines.jobs import Job
 from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
 from ocssl.runs.config import RunConfig
@@ -15,7 +16,6 @@ from ocssl.runs.launch import resume, start
 from ocssl.runs.presets import complete
 from ocssl.runs.progress import Progress
 from ocssl.runs.result import Result, read_result
-from ocssl.runs.signals import Interrupted
 
 LEAVING_SECONDS = 60.0  # how long a worker that lost its driver may take to leave its folder
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
 from ocssl.engines.tasks import Task, Tasks
 from ocssl.errors import ConfigError, missing_extra
-from ocssl.runs.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
 OBJECT_STORE = 80 << 20  # bytes; results are small and images do not travel

@@ -16,12 +16,12 @@ from types import FrameType
 
 import torch
 
+from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.attempt import Outcome, attempt, died
 from ocssl.engines.jobs import Done, Job
 from ocssl.engines.tasks import Task, Tasks
 from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
 from ocssl.runs.progress import make_progress
-from ocssl.runs.signals import Interrupted, StopRequest
 
 LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ocssl.common.console import duration as clock
+from ocssl.common.console import short_count as short
 from ocssl.evaluation import alignment
 from ocssl.learner import Learner
 from ocssl.runs.diagnosis import diagnose
-from ocssl.runs.progress import clock, short
 
 WATCHED = 64  # images whose features are compared over time
 HOUR = 3600.0

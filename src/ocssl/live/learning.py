@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.decode import BadImage, Pixels, decode
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item
@@ -28,7 +29,6 @@ from ocssl.live.sizes import size_for
 from ocssl.live.sources import open_arrivals
 from ocssl.live.state import Place, StateFolder
 from ocssl.runs.diagnosis import collapse, diagnose
-from ocssl.runs.signals import Interrupted, StopRequest
 from ocssl.settings import require
 
 IDLE = 0.1  # seconds to rest when no image is there

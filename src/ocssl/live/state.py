@@ -19,11 +19,12 @@ from typing import Any
 
 from torch import nn
 
+from ocssl.common.files import writing
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.export.encoder import publish
 from ocssl.learner import Learner
 from ocssl.live.ledger import Ledger
-from ocssl.runs.folder import RunFolder, writing
+from ocssl.runs.folder import RunFolder
 
 
 @dataclass

@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ocssl.device import check_fits
 from ocssl.distributed import Group, current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.memory.shelf import RowLayout
 from ocssl.registry import Registry
-from ocssl.shortage import check_fits
 
 _registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
 register = _registry.register

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ocssl.common.files import atomic_write, writing
 from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.paper.identity import key
 from ocssl.paper.tables import trained_on
 from ocssl.paper.tuned import FOLDER, Tuned, TunedValues, read_tuned
 from ocssl.runs.config import RunConfig, parse
-from ocssl.runs.folder import write_atomically, writing
 from ocssl.runs.result import Result, read_result
 
 Experiment = tuple[str, str]
@@ -147,7 +147,7 @@ def publish(result: Result, folder: Path, name: str) -> Path:
         raise DataError(f"'{path}' holds the result of another run; rename it")
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, result.to_json())
+        atomic_write(path, result.to_json())
     return path
 
 

@@ -20,11 +20,11 @@ from urllib.parse import quote, unquote
 import yaml
 
 from ocssl import strategies
+from ocssl.common.files import atomic_write, writing
 from ocssl.errors import ConfigError, unreadable
 from ocssl.paper.identity import essence
 from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Table, configure, find_table
 from ocssl.runs.config import RunConfig, read_yaml
-from ocssl.runs.folder import write_atomically, writing
 from ocssl.runs.presets import complete
 from ocssl.settings import require
 
@@ -147,7 +147,7 @@ def declare(values: TunedValues, store: Path, which: Tuned) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = {row: dict(numbers) for row, numbers in {**before, **values}.items()}
-        write_atomically(path, yaml.safe_dump(lines, default_flow_style=None, sort_keys=False))
+        atomic_write(path, yaml.safe_dump(lines, default_flow_style=None, sort_keys=False))
 
 
 def _is_number(values: Mapping[str, object], name: str) -> bool:

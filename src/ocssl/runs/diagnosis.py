@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
+from ocssl.device import threads
 from ocssl.evaluation import collapsed, effective_rank, feature_std
 from ocssl.learner import Learner
-from ocssl.runs.threads import threads
 from ocssl.strategies import Aligned
 
 FEWEST = 8

@@ -17,10 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ocssl.checkpoint import save_tensors
+from ocssl.common.files import atomic_write, writing
 from ocssl.errors import CheckpointError, DataError
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig, merged, parse
-from ocssl.runs.folder import RunFolder, write_atomically, writing
+from ocssl.runs.folder import RunFolder
 from ocssl.runs.material import Splits, load_splits
 from ocssl.runs.measuring import Features, ProbeQueue, extract, frozen
 from ocssl.runs.progress import Progress
@@ -149,7 +150,7 @@ def _keep(reporter: Progress, write: Callable[[], None]) -> None:
 def _record(place: Path, found: TransferResult) -> None:
     with writing(place):
         place.parent.mkdir(exist_ok=True)
-        write_atomically(place, json.dumps(found.model_dump(), indent=1) + "\n")
+        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
 
 
 def _write(place: Path, features: Features) -> None:

@@ -19,15 +19,14 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ocssl.checkpoint import save_tensors, sync
+from ocssl.checkpoint import save_tensors
+from ocssl.common.files import atomic_write, locked, now, sync, writing
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
@@ -68,7 +67,7 @@ class RunFolder:
         self.check_free()
         with writing(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.config, config.to_yaml())
+            atomic_write(self.config, config.to_yaml())
 
     def read_config(self) -> RunConfig:
         """The configuration of the run that is here."""
@@ -76,20 +75,9 @@ class RunFolder:
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
         return configuration.parse(configuration.from_file(self.config))
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process out, however this one ends."""
-        try:
-            with writing(self.path):
-                self.path.mkdir(parents=True, exist_ok=True)
-                lock = FileLock(self.path / ".lock", timeout=0)
-                lock.acquire()
-        except Timeout as error:
-            raise ConfigError(f"another process is working in '{self.path}'") from error
-        try:
-            yield
-        finally:
-            lock.release()
+        return locked(self.path)
 
     def note(self, text: str) -> None:
         """Add a line to the log."""
@@ -133,7 +121,7 @@ class RunFolder:
         try:
             learner.save(draft / "learner")
             with writing(place):
-                write_atomically(draft / "state.json", json.dumps(state, indent=1))
+                atomic_write(draft / "state.json", json.dumps(state, indent=1))
                 draft.rename(place)
                 sync(self.checkpoints)
         except BaseException:
@@ -158,7 +146,7 @@ class RunFolder:
     def write_result(self, text: str) -> None:
         """The last file of a run: with it, the run is over."""
         with writing(self.result):
-            write_atomically(self.result, text)
+            atomic_write(self.result, text)
 
     def list_checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
@@ -193,9 +181,8 @@ class ReadOnlyFolder(RunFolder):
 
     def create(self, config: RunConfig) -> None: ...
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        yield
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def note(self, text: str) -> None: ...
 
@@ -217,31 +204,3 @@ class ReadOnlyFolder(RunFolder):
 def open_folder(path: str | Path) -> RunFolder:
     """The folder of a run for this process, in a group or alone."""
     return RunFolder(path) if current().leads else ReadOnlyFolder(path)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file in one step; a reader sees the old or the new one."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        draft.write_text(text)
-        sync(draft)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a failed write into an error that names the file."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, CheckpointError | Timeout):
-            raise
-        raise CheckpointError(f"could not write '{path}': {error.strerror or error}") from error
-
-
-def now() -> str:
-    """The time, as files of a run have it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ocssl.device import oom_guard
 from ocssl.evaluation import Accuracy, ProbeSchedule, knn_probe, linear_probes
 from ocssl.learner import Learner
 from ocssl.runs.material import Part, Splits
-from ocssl.shortage import oom_guard
 
 CHUNK_PIXELS = {"cpu": 512 * 32**2, "cuda": 2048 * 32**2}
 """How much goes through an encoder at once, and between two reports of progress; an activation of ResNet-18 takes

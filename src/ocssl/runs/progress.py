@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from ocssl.common.console import duration as clock
+from ocssl.common.console import short_count as short
+
 LINE_EVERY = 10.0  # seconds between two plain lines
 
 
@@ -161,25 +164,3 @@ def make_progress(*, quiet: bool) -> Progress:
     if quiet:
         return Progress()
     return BarProgress() if sys.stderr.isatty() else LineProgress()
-
-
-def short(count: int) -> str:
-    """A large number in four characters or so.
-
-    >>> short(3_726_000), short(270_000), short(960)
-    ('3.73M', '270k', '960')
-    """
-    if count >= 1_000_000:
-        return f"{count / 1e6:.2f}M"
-    return f"{count / 1e3:.0f}k" if count >= 10_000 else str(count)
-
-
-def clock(seconds: float | None) -> str:
-    """A duration as people read it.
-
-    >>> clock(59.6), clock(3725)
-    ('1:00', '1:02:05')
-    """
-    minutes, rest = divmod(round(seconds or 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

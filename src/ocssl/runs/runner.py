@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
@@ -29,7 +30,6 @@ from ocssl.runs.measuring import ProbeQueue, extract, frozen, raw_pixels
 from ocssl.runs.progress import Progress, Status
 from ocssl.runs.result import Result
 from ocssl.runs.route import Schedule
-from ocssl.runs.signals import Interrupted, StopRequest
 from ocssl.runs.state import Measured, State
 from ocssl.runs.summary import summarise
 from ocssl.runs.trackers import Loggers

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ocssl.common.files import now
 from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
 from ocssl.runs import environment
 from ocssl.runs.config import RunConfig
-from ocssl.runs.folder import now
 from ocssl.runs.presets import is_papers_budget
 from ocssl.runs.result import Curve, Result
 from ocssl.runs.route import Schedule

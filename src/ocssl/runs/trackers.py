@@ -12,9 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ocssl.common.files import atomic_write
 from ocssl.errors import missing_extra
 from ocssl.runs.config import RunConfig
-from ocssl.runs.folder import RunFolder, write_atomically
+from ocssl.runs.folder import RunFolder
 
 
 class Tracker(ABC):
@@ -124,7 +125,7 @@ def remembered(folder: RunFolder, tracker: str, name: str) -> str:
     """That name; the given one, kept for a resumed run, if there is none yet."""
     known = recall(folder, tracker)
     if known is None:
-        write_atomically(folder.path / f"{tracker}-run.txt", name + "\n")
+        atomic_write(folder.path / f"{tracker}-run.txt", name + "\n")
     return known or name
 
 

@@ -17,11 +17,12 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ocssl.common.files import atomic_write, writing
+from ocssl.common.signals import Interrupted
 from ocssl.engines import Job
 from ocssl.errors import ConfigError
-from ocssl.runs.folder import RunFolder, write_atomically, writing
+from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import complete
-from ocssl.runs.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, markdown
@@ -48,7 +49,7 @@ def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell
         import_optuna()
     with RunFolder(folder).lock():
         with writing(folder):
-            write_atomically(folder / "sweep.yaml", sweep.to_yaml())
+            atomic_write(folder / "sweep.yaml", sweep.to_yaml())
         return _search(sweep, folder, machines, tell)
 
 
@@ -146,9 +147,9 @@ def _line(sweep: Sweep, book: Book, trial: Trial, seed: int) -> str:
 def _conclude(sweep: Sweep, folder: Path, book: Book) -> None:
     best = book.best()
     with writing(folder):
-        write_atomically(folder / "table.md", markdown(sweep, book))
+        atomic_write(folder / "table.md", markdown(sweep, book))
         if best is not None:
-            write_atomically(folder / "best.yaml", best_yaml(sweep, book, best))
+            atomic_write(folder / "best.yaml", best_yaml(sweep, book, best))
     if best is None:
         first = book.trials[0]
         raise ConfigError(f"every configuration failed ({len(book.trials)}), the first because: {first.reason}")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ocssl.common.files import atomic_write, writing
 from ocssl.engines import Done, Job
 from ocssl.engines.attempt import Outcome
 from ocssl.errors import CheckpointError
-from ocssl.runs.folder import write_atomically, writing
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.space import Scalar
 
@@ -158,7 +158,7 @@ class Book:
     def _write(self) -> None:
         lines = (json.dumps(trial.to_dict()) + "\n" for trial in self.trials)
         with writing(self._path):
-            write_atomically(self._path, "".join(lines))
+            atomic_write(self._path, "".join(lines))
 
 
 def short(value: Scalar) -> str:

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ocssl.common.signals import Interrupted
 from ocssl.engines.attempt import attempt
 from ocssl.engines.cluster import connected, gpus_of_a_run, import_ray, like_the_driver, room
-from ocssl.runs.signals import Interrupted
 from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.search import distributions, sampler, value_of

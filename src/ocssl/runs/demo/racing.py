@@ -18,12 +18,12 @@ from torch import Tensor
 
 from ocssl.data import shapes, streams
 from ocssl.data.stream import Stream
+from ocssl.device import threads
 from ocssl.evaluation import extract, linear_probe
 from ocssl.learner import Learner
 from ocssl.runs.demo.network import NarrowResNet
 from ocssl.runs.demo.plan import DemoPlan
 from ocssl.runs.demo.report import Entry, SeedResult
-from ocssl.runs.threads import threads
 
 
 @dataclass(frozen=True)

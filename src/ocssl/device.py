@@ -1,4 +1,4 @@
-"""Too little memory, told in a sentence: what for, and what would help."""
+"""The device: which one, whether what is asked of it fits, and how many CPU threads an operation takes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,47 @@ from collections.abc import Iterator
 
 import torch
 
+from ocssl.distributed import current
 from ocssl.errors import ConfigError, OutOfMemoryError
 
 _SIGNS = ("DefaultCPUAllocator", "ALLOC_FAILED")  # torch's own on a CPU; cuBLAS and cuDNN, which want workspaces
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is a CUDA device where there is one, in a group each process its own.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda") if current().alone else torch.device("cuda", current().local_rank)
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n")[0]
+        raise ConfigError(f"device '{name}' cannot be used: {reason}") from error
+    return device
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let every operation of the program take ``count`` cores, and as many as before afterwards.
+
+    The number decides the last bits of sums, too.
+
+    >>> with threads(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Being asked to stop: note it, finish what is in hand, and let the runner leave in order."""
+"""Requests to stop: SIGINT and SIGTERM are noted, and the work ends at the next safe point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ocssl.errors import OcsslError
 
 
 class Interrupted(OcsslError):
-    """The run was asked to stop and did, with everything saved."""
+    """Work stopped on request, with everything saved; ``exit_code`` is what the command line ends with."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
@@ -45,5 +45,5 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.number == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if not self.number:  # leaving takes a while; who asks again need not be told again
+        if not self.number:  # later signals change nothing: the work is stopping already
             self.pending, self.number = True, number

@@ -1,0 +1,1 @@
+"""What every package may use: files, console output, signals. Nothing here knows of learning."""

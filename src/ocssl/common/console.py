@@ -1,0 +1,137 @@
+"""What people see while work goes on: warnings, lines, progress bars, numbers in few characters.
+
+Warnings go through the logger ``ocssl``. The command line prints them with :func:`print_warnings`; a program that uses
+ocssl as a library configures the logger as it likes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import ProgressColumn
+
+log = logging.getLogger("ocssl")
+
+
+def warn(text: str) -> None:
+    """Warn: one sentence to the logger ``ocssl``."""
+    log.warning(text)
+
+
+class _ToStderr(logging.Handler):
+    """Prints each record as one line on stderr, above the bars where there are any."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        line = f"ocssl: {level}{record.getMessage()}"
+        if _open_bars:
+            _open_bars[-1].console.print(line, style="bold yellow", highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
+_open_bars: list[Bars] = []
+
+
+def print_warnings() -> None:
+    """Print warnings on stderr, as the command line does; a second call changes nothing."""
+    if not any(isinstance(handler, _ToStderr) for handler in log.handlers):
+        log.addHandler(_ToStderr())
+        log.propagate = False
+
+
+@contextmanager
+def open_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Iterator[Bars]:
+    """Progress bars on stderr; warnings are printed above them.
+
+    Args:
+        columns: further columns, behind the bar and the count.
+        is_bytes: the steps are bytes, shown as a download.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
+    usual = (TextColumn("{task.description}"), BarColumn(bar_width=24), amount, TimeRemainingColumn())
+    with Progress(*usual, *columns, console=Console(stderr=True)) as bars:
+        _open_bars.append(bars)
+        try:
+            yield bars
+        finally:
+            _open_bars.remove(bars)
+
+
+@contextmanager
+def progress_bar(
+    what: str, total: int | None, show: bool | None = None, *, start: int = 0, is_bytes: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """One bar on stderr; yields a function that advances it by so many steps.
+
+    Args:
+        what: a few words on what is going on.
+        total: steps in all, None when unknown.
+        show: None shows the bar when stderr is a terminal.
+        start: steps that were done before.
+        is_bytes: the steps are bytes, shown as a download.
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda steps: None
+        return
+    with open_bars(is_bytes=is_bytes) as bars:
+        task = bars.add_task(what, total=total, completed=start)
+        yield lambda steps: bars.advance(task, steps)
+
+
+def short_count(count: int) -> str:
+    """A large count in four characters or so.
+
+    >>> short_count(3_726_000), short_count(270_000), short_count(960)
+    ('3.73M', '270k', '960')
+    """
+    if count >= 1_000_000:
+        return f"{count / 1e6:.2f}M"
+    return f"{count / 1e3:.0f}k" if count >= 10_000 else str(count)
+
+
+def short_value(value: object) -> str:
+    """A setting's value in a few characters.
+
+    >>> short_value(0.30000000000000004), short_value(12), short_value("fifo"), short_value(True)
+    ('0.3', '12', 'fifo', 'true')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def percent(value: float | None) -> str:
+    """An accuracy with two digits; a dash where there is none.
+
+    >>> percent(43.127), percent(None)
+    ('43.13', '–')
+    """
+    return "–" if value is None else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A duration as minutes and seconds, with hours where there are any.
+
+    >>> duration(59.6), duration(3725)
+    ('1:00', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds or 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
