@@ -34,9 +34,7 @@ def build(config: LearnerConfig, backbone: nn.Module | None = None) -> TrainStat
         return _train_state(config, config.parts(), backbone, device)
 
 
-def _train_state(
-    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device
-) -> TrainState:
+def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device) -> TrainState:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(config.seed, 0))
         encoder, strategy = _networks(config, parts, backbone)

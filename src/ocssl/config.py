@@ -25,7 +25,7 @@ from ocssl.methods import Method
 from ocssl.nn import backbones
 from ocssl.options import Declared, Options, combine, declared, default_of, setting, validate
 from ocssl.registry import Registry, unknown
-from ocssl.strategies import ClaE, Strategy
+from ocssl.strategies import Strategy
 
 REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
 LARGEST_SEED = 2**63 - 1  # that every generator takes
@@ -46,15 +46,21 @@ REGISTRIES: dict[str, Registry[Any]] = {
 class LearnerConfig(Options):
     """Settings of every learner. :func:`parse_learner` adds those of the parts that it names."""
 
-    strategy: str = setting("cla-e", "Continual-learning strategy; see `ocssl list strategies`.")
+    strategy: str = setting("cla-e", "Continual-learning strategy; see `ocssl list strategies`.", common=True)
     method: str | None = setting(
-        "simsiam", "Self-supervised objective; see `ocssl list methods`. Unset for strategies with a loss of their own."
+        "simsiam",
+        "Self-supervised objective; see `ocssl list methods`. Unset for strategies with a loss of their own.",
+        common=True,
     )
     memory: str | None = setting(
-        None, "Replay memory; see `ocssl list memories`. Unset: the strategy's own choice, none without replay."
+        None,
+        "Replay memory; see `ocssl list memories`. Unset: the strategy's own choice, none without replay.",
+        common=True,
     )
     backbone: str | None = setting(
-        "resnet18", "Network; see `ocssl list backbones`. `resnet18-w16` is short for width 16; `timm:NAME` needs timm."
+        "resnet18",
+        "Network; see `ocssl list backbones`. `resnet18-w16` is short for width 16; `timm:NAME` needs timm.",
+        common=True,
     )
     augmentation: str = setting("simclr", "Augmentation of the views; see `ocssl list augmentations`.")
     optimizer: str = setting("sgd", "Optimiser; see `ocssl list optimizers`.")
@@ -63,10 +69,12 @@ class LearnerConfig(Options):
         "`default`; `authors`: the choices of the paper's public code; `original`: what the compared method's own "
         "authors do.",
     )
-    image_size: int = setting(32, "Side of the square images, in pixels.", ge=1)
+    image_size: int = setting(32, "Side of the square images, in pixels.", ge=1, common=True)
     stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1)
-    batch: int = setting(138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1)
-    passes: int = setting(3, "Training steps per stream minibatch.", symbol="n_p", ge=1)
+    batch: int = setting(
+        138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1, common=True
+    )
+    passes: int = setting(3, "Training steps per stream minibatch.", symbol="n_p", ge=1, common=True)
     joint_views: bool = setting(
         True,
         "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. Batches "
@@ -81,8 +89,10 @@ class LearnerConfig(Options):
     execution: Literal["auto", "eager", "graph", "compiled"] = setting(
         "auto", "How steps run; `auto` captures CUDA graphs on a GPU.", affects="numbers"
     )
-    seed: int = setting(0, "Seed of the weights and of every draw.", ge=0, le=LARGEST_SEED)
-    device: str = setting("auto", "`auto`, `cpu`, `cuda`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing")
+    seed: int = setting(0, "Seed of the weights and of every draw.", ge=0, le=LARGEST_SEED, common=True)
+    device: str = setting(
+        "auto", "`auto`, `cpu`, `cuda`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing", common=True
+    )
 
     def parts(self) -> Parts:
         """The classes that its names choose."""
@@ -182,9 +192,7 @@ def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     for name in (*REGISTRIES, "variant"):
         if name in chosen and not isinstance(chosen[name], str | None):
             raise ConfigError(f"{name} must be a name, not {chosen[name]!r}")
-    found = {
-        name: chosen.get(name, default_of(LearnerConfig.model_fields[name])) for name in (*REGISTRIES, "variant")
-    }
+    found = {name: chosen.get(name, default_of(LearnerConfig.model_fields[name])) for name in (*REGISTRIES, "variant")}
     strategy = strategies.registry.get(found["strategy"], found["variant"])
     if strategy.own_loss:
         if "method" in chosen and chosen["method"] is not None:
@@ -229,7 +237,9 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
 def _check(config: LearnerConfig, parts: Parts) -> None:
     """Refuse settings that are possible alone and impossible together."""
     if config.stream_batch == 1 and not config.joint_views:
-        raise ConfigError("stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass")
+        raise ConfigError(
+            "stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass"
+        )
     if config.batch < config.stream_batch:
         raise ConfigError(f"batch ({config.batch}) must be at least stream_batch ({config.stream_batch})")
     replay = parts.strategy.replay_size(config.stream_batch, config.batch)

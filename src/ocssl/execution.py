@@ -169,9 +169,7 @@ def make_executor(name: str, state: TrainState) -> Executor:
     if name == "eager":
         return Eager(state)
     if not state.group.alone:
-        raise ConfigError(
-            f"execution '{name}' works in one process only; use 'eager' in a group of {state.group.size}"
-        )
+        raise ConfigError(f"execution '{name}' works in one process only; use 'eager' in a group of {state.group.size}")
     if host_work:
         kind = type(state.memory).__name__
         raise ConfigError(f"execution '{name}' cannot capture memory {kind}, which works on the host; use 'eager'")

@@ -148,7 +148,10 @@ class Learner:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
         while self.pending:
             with self._lock:
-                stream, self._pending = self._pending[: self.config.stream_batch], self._pending[self.config.stream_batch :]
+                stream, self._pending = (
+                    self._pending[: self.config.stream_batch],
+                    self._pending[self.config.stream_batch :],
+                )
                 self._fit(stream)
         return self
 

@@ -46,24 +46,32 @@ class Marks:
     Attributes:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
+        common: whether help on one screen shows it. Every setting is a flag.
     """
 
     symbol: str | None = None
     affects: Affects = "experiment"
+    common: bool = False
 
 
 def setting(
-    default: Any, description: str, *, symbol: str | None = None, affects: Affects = "experiment", **constraints: Any
+    default: Any,
+    description: str,
+    *,
+    symbol: str | None = None,
+    affects: Affects = "experiment",
+    common: bool = False,
+    **constraints: Any,
 ) -> Any:
     """Declare a setting of an ``Options`` class.
 
     Args:
         default: used where nothing is given.
-        description: one sentence; it is the help text of the flag and the row of the documentation table.
+        description: a sentence or two. Help shows the first clause, the documentation table all of it.
         constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
     """
     field: FieldInfo = Field(default, description=description, **constraints)
-    field.metadata.append(Marks(symbol, affects))
+    field.metadata.append(Marks(symbol, affects, common))
     return field
 
 
@@ -265,6 +273,11 @@ class Declared:
     def description(self) -> str:
         """One sentence."""
         return self.field.description or ""
+
+    @property
+    def marks(self) -> Marks:
+        """Its symbol, what it affects, and whether it is common."""
+        return marks(self.field)
 
     @property
     def readers(self) -> str:

@@ -108,9 +108,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
 def before_passes(state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
     if state.memory is not None and state.strategy.insert_at == "before":
-        with torch.autocast(
-            state.device.type, dtype=state.autocast, enabled=state.autocast is not None
-        ):
+        with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
             columns = state.strategy.features_before(state.augment.normalize(stream), state.encoder)
         state.memory.insert(stream, columns, state.generator)
 
