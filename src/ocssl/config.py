@@ -1,8 +1,8 @@
 """The configuration of a learner: one flat, frozen model of exactly those settings that its parts read.
 
-Names of parts (strategy, method, memory, optimizer, augmentation, backbone) choose classes; the options of these classes
-become settings of the configuration. What nothing reads is refused, and defaults are filled in, so two configurations
-are the same experiment where they are equal.
+Names of parts (strategy, method, memory, optimizer, augmentation, backbone) choose classes; the options of these
+classes become settings of the configuration. What nothing reads is refused, and defaults are filled in, so two
+configurations are the same experiment where they are equal.
 
 >>> config = parse_learner({"strategy": "cla-e", "lr": 0.3})
 >>> config.batch, config.select(ClaE.Options).omega
@@ -77,8 +77,8 @@ class LearnerConfig(Options):
     passes: int = setting(3, "Training steps per stream minibatch.", symbol="n_p", ge=1, common=True)
     joint_views: bool = setting(
         True,
-        "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. Batches "
-        "of thirty images or fewer learn more with false.",
+        "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. "
+        "Batches of thirty images or fewer learn more with false.",
     )
     sync_norm: bool = setting(True, "In a process group, batch norm uses the rows of all processes.")
     hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1)

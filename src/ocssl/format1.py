@@ -1,6 +1,6 @@
 """Settings as ocssl 0.1 wrote them, in the terms of this version.
 
-Version 0.1 stored every setting of every part, read or not, unset ones as None, and options in dictionaries of their own.
+Version 0.1 stored every setting of every part, read or not, unset ones as None, and options in dictionaries.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class _Signature:
 class Learner:
     """An encoder that learns from an unlabelled image stream in one pass and can be used at any moment.
 
-    Settings are given by name: ``Learner(strategy="cla-e", omega=0.3, memory_size=500)``. Which there are depends on the
-    strategy, method, memory, optimiser, augmentation and backbone; ``ocssl list settings`` prints all of them, and a
+    Settings are given by name: ``Learner(strategy="cla-e", omega=0.3, memory_size=500)``. Which there are depends on
+    the strategy, method, memory, optimiser, augmentation and backbone; ``ocssl list settings`` prints all of them. A
     setting that no part reads is refused. ``backbone`` may also be a module from images ``(n, 3, s, s)`` to vectors
     ``(n, d)``. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
 

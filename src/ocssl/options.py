@@ -35,8 +35,8 @@ from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 
 Affects = Literal["experiment", "numbers", "nothing"]
-"""What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is measured; a
-resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, intervals."""
+"""What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is
+measured; a resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, intervals."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From the few settings that a user gives to a complete configuration: the paper's choices fill the rest.
 
-Given settings win. Below them stand the paper's b, n_p, lr and ω for the budget, then what is known of the data set, then
-the defaults of the parts.
+Given settings win. Below them stand the paper's b, n_p, lr and ω for the budget, then what is known of the data set,
+then the defaults of the parts.
 """
 
 from __future__ import annotations

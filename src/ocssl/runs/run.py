@@ -86,7 +86,7 @@ def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
 
 
 def warm_start(learner: Learner, run: str | Path) -> int:
-    """Give a new learner the encoder of a run's last checkpoint, and the method's heads where both have the same method.
+    """Give a new learner the encoder of a run's last checkpoint, and the method's heads where the methods agree.
 
     The optimiser, the memory and the strategy begin afresh.
 
