@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ocssl.errors import ConfigError, unreadable
 from ocssl.evaluation import ProbeSchedule
 from ocssl.learner import Learner
+from ocssl.options import validate
 from ocssl.registry import unknown
 
 LEARNER_SETTINGS = tuple(name for name in inspect.signature(Learner.__init__).parameters if name != "self")
@@ -40,14 +41,7 @@ def _schedule(value: object) -> object:
         return value
     if not isinstance(value, Mapping):
         raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {value!r}")
-    fields = ProbeSchedule.__dataclass_fields__
-    for name, number in value.items():
-        if name not in fields:
-            raise unknown("setting", f"probe.{name}", [f"probe.{known}" for known in fields])
-        whole = isinstance(fields[name].default, int)
-        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
-            raise ConfigError(f"probe.{name} must be a {'whole ' * whole}number, not {number!r}")
-    return ProbeSchedule(**value)
+    return validate(ProbeSchedule, value, "probe.")
 
 
 class RunConfig(BaseModel):
