@@ -21,7 +21,7 @@ from ocssl.build import assemble, check, seed_for
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
-from ocssl.images import Images, as_uint8
+from ocssl.imaging import Images, as_uint8
 from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
 

@@ -5,7 +5,7 @@ minibatches of 256. After 5 epochs without a better validation accuracy the lear
 weights go back to the best so far, until it falls below 1e-4 or 100 epochs have passed. The test accuracy is that of
 the weights that were best on the validation samples, over all test samples.
 
-The protocol leaves three points open. Here weights start at zero, since softmax regression is convex and needs no random
+The protocol leaves three points open. Here weights start at zero: softmax regression is convex and needs no random
 draw. The last, incomplete minibatch of an epoch is used. Adam keeps its moments and its step count when the weights go
 back, as ``torch.optim.Adam`` does when a model's weights are restored.
 
