@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ocssl.data.catalog import data_sets
+from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
 from ocssl.memory import base as memories
 from ocssl.methods import base as methods
@@ -20,7 +21,7 @@ from ocssl.strategies import base as strategies
 torch.set_num_threads(1)
 torch.backends.mkldnn.set_flags(False)
 
-REGISTRIES = (strategies._registry, methods._registry, memories._registry, data_sets, formats)
+REGISTRIES = (strategies._registry, methods._registry, memories._registry, data_sets, streams, formats)
 
 
 @pytest.fixture(autouse=True)
