@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from ocssl.errors import ConfigError, unreadable
+from ocssl.common import yaml as common_yaml
+from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
 from ocssl.learner import Learner
 from ocssl.registry import unknown
@@ -175,75 +175,21 @@ def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return both | {name: {**settings[name], **changes[name]} for name in groups}
 
 
-def assignments(texts: Iterable[str], check: Callable[[Iterable[str]], None] = check_names) -> dict[str, Any]:
-    """Settings from ``key=value`` texts; values are YAML, and a dot reaches into a group.
-
-    Args:
-        check: refuses names that are no settings; those of a run, unless told otherwise.
-
-    >>> assignments(["lr=3e-2", "memory=fifo", "probe.max_epochs=10"])
-    {'lr': 0.03, 'memory': 'fifo', 'probe': {'max_epochs': 10}}
-    """
-    given: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (equals and key):
-            raise ConfigError(f"'{text}' must have the form key=value")
-        name, *path = key.strip().split(".")
-        check([name])
-        group = given
-        for step in path:
-            group = group.setdefault(name, {})
-            if not isinstance(group, dict):
-                raise ConfigError(f"'{key}' reaches into '{name}', which was set to a plain value before")
-            name = step
-        group[name] = read_yaml(value, key)
+def assignments(texts: Iterable[str]) -> dict[str, Any]:
+    """A run's settings from ``key=value`` texts."""
+    given = common_yaml.assignments(texts)
+    check_names(given)
     return given
 
 
 def from_file(path: Path) -> dict[str, Any]:
-    """Settings from a YAML file."""
-    try:
-        given = read_yaml(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable(path, error)) from error
-    if given is None:
-        return {}
-    if not isinstance(given, dict):
-        raise ConfigError(f"'{path}' must hold settings as 'name: value' lines, not {type(given).__name__}")
+    """A run's settings from a YAML file."""
+    given = common_yaml.from_file(path)
     try:
         check_names(map(str, given))
     except ConfigError as error:
         raise ConfigError(f"'{path}': {error}") from error
     return given
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-3 is a number and a name stands once, as YAML 1.2 and everybody's intuition have it."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for name, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if str(name.value) in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"'{name.value}' is there twice", name.start_mark)
-            seen.add(str(name.value))
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
-)
-
-
-def read_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; ``where`` is named if it is none."""
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ConfigError(f"{where} is not valid YAML: {line}{error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def one_sentence(error: ValidationError) -> ConfigError:
