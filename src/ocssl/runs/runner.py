@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from ocssl.common.signals import Interrupted, StopRequest
+from ocssl.diagnosis import collapse, diagnose
 from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
-from ocssl.runs.diagnosis import collapse, diagnose
 from ocssl.runs.feed import Prefetcher
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.material import Splits

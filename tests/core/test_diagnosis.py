@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl.runs import diagnosis
+from ocssl import diagnosis
 
 CORES = 3
 
