@@ -105,7 +105,7 @@ def _networks(asked: Learner) -> tuple[Encoder, Strategy]:
     else:
         method = methods.get(method_name)(dims, **settings.method_options(method_name, asked.method_options))
     encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
-    if asked.sync_norm and not encoder.group.alone:
+    if asked.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
     setup = Setup(
         encoder=encoder,

@@ -167,11 +167,11 @@ def make_executor(name: str, train_state: TrainState) -> Executor:
     choice("execution", name, EXECUTIONS)
     host_work = train_state.memory is not None and train_state.memory.host_work
     if name == "auto":
-        captures = train_state.device.type == "cuda" and not host_work and train_state.group.alone
+        captures = train_state.device.type == "cuda" and not host_work and train_state.group.single
         name = "graph" if captures else "eager"
     if name == "eager":
         return Eager(train_state)
-    if not train_state.group.alone:
+    if not train_state.group.single:
         raise ConfigError(
             f"execution '{name}' works in one process only; use 'eager' in a group of {train_state.group.size}"
         )

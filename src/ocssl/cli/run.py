@@ -114,14 +114,14 @@ def run(
 def _together(given: dict[str, Any], output: Path | None, run: Path | None, quiet: bool) -> None:
     """Run in the group that this process was started for; the first process speaks, the others of their peers only."""
     from ocssl.common.signals import Interrupted
-    from ocssl.distributed import membership
+    from ocssl.distributed import process_group
     from ocssl.errors import OcsslError, PeerError
     from ocssl.runs.progress import make_progress
 
     leads = True
     try:
-        with membership() as group:
-            leads = group.leads
+        with process_group() as group:
+            leads = group.is_main
             reporter = make_progress(quiet=quiet)
             said = _resume(run, output, given, reporter) if run is not None else _start(given, output, reporter)
             if leads:

@@ -28,7 +28,7 @@ class Prefetcher:
 
     def __init__(self, pool: Pool, route: Schedule, group: Group, ahead: bool | None = None) -> None:
         self._pool, self._route, self._group = pool, route, group
-        self._ahead = (pool.reads and pool.device.type == "cuda" and group.alone) if ahead is None else ahead
+        self._ahead = (pool.reads and pool.device.type == "cuda" and group.single) if ahead is None else ahead
         self._block = max(1, BLOCK_BYTES // pool.image_bytes)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ocssl-feed")
         self._blocks: dict[int, Future[Tensor]] = {}

@@ -89,7 +89,7 @@ def _heed_environment() -> None:
 def _material(config: RunConfig, learner: Learner) -> Splits:
     """The images; in a group the first process decodes those that are not yet in the cache, for everybody."""
     group = learner.train_state.group
-    with group.at_length(), group.leader_first():
+    with group.no_timeout(), group.main_first():
         return load_splits(config, learner.train_state.device)
 
 
@@ -103,7 +103,7 @@ def _check_measurable(config: RunConfig, material: Splits, route: Schedule) -> N
 
 
 def _trackers(config: RunConfig) -> Loggers:
-    return Loggers(config if current().leads else config.model_copy(update={"trackers": []}))
+    return Loggers(config if current().is_main else config.model_copy(update={"trackers": []}))
 
 
 def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:

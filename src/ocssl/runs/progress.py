@@ -159,7 +159,7 @@ def make_progress(*, quiet: bool) -> Progress:
     """The one that fits where standard error goes; in a group of processes the first one speaks for all."""
     from ocssl.distributed import current
 
-    if not current().leads:
+    if not current().is_main:
         return SilentProgress()
     if quiet:
         return Progress()

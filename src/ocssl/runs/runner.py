@@ -159,7 +159,7 @@ class Run:
             self._minibatches *= 2
         elif seconds > STRETCH_SECONDS:
             self._minibatches = max(1, self._minibatches // 2)
-        self._minibatches = self.group.agree(self._minibatches)
+        self._minibatches = self.group.broadcast(self._minibatches)
 
     def _log(self) -> None:
         self.learner.check_finite()
@@ -181,16 +181,16 @@ class Run:
         minutes, samples = self.config.checkpoint_minutes, self.config.checkpoint_samples
         by_clock = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
         by_samples = samples is not None and self.learner.seen // samples > self._saved_samples // samples
-        if self.group.agree(by_clock or by_samples):
+        if self.group.broadcast(by_clock or by_samples):
             self._save()
 
     # ------------------------------------------------------------------ measuring
 
     def _measure(self, moment: str) -> None:
-        if not self.group.leads:
+        if not self.group.is_main:
             self.state.measured[moment] = Measured(self.learner.seen)
             return
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             features = extract(frozen(self.learner), self.material, self._work("features"))
             found = Measured(self.learner.seen, knn=self.bench.knn(features) if self.config.knn else None)
         self.bench.add(moment, features)
@@ -202,7 +202,7 @@ class Run:
 
     def _settle(self) -> None:
         """Train the probes that wait and put down what they say."""
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             linear = self.bench.settle(self._work("probe"))
         for moment, accuracy in linear.items():
             found = self.state.measured[moment]
@@ -213,7 +213,7 @@ class Run:
             self._probe = f"probe {accuracy.percent:.1f} %"
 
     def _measure_pixels(self) -> None:
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             pixels = extract(raw_pixels, self.material, self._work("pixels"))
         self.bench.add(PIXELS, pixels)
         self.state.measured[PIXELS] = Measured(0)
@@ -233,7 +233,7 @@ class Run:
         config = self.config
         self._settle()
         wanted = config.references and config.evaluate != "never" and PIXELS not in self.state.measured
-        if wanted and self.group.leads:
+        if wanted and self.group.is_main:
             self._measure_pixels()
         self._save()
         self.folder.write_encoder(self.learner.network.state_dict())
@@ -283,7 +283,7 @@ class Run:
 
     def _work(self, what: str) -> Any:
         def progress(done: int, total: int) -> None:
-            if self._stop.pending and self.group.alone:  # in a group, nobody leaves while others wait
+            if self._stop.pending and self.group.single:  # in a group, nobody leaves while others wait
                 raise _Stop
             self.reporter.work(what, done, total)
 
