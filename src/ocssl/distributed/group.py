@@ -19,7 +19,7 @@ WAIT = timedelta(days=7)  # of an exchange: the heartbeat ends those that cannot
 
 
 class Group:
-    """The processes of a run, and the share of a batch that each one has. With one process all exchanges are the identity.
+    """The processes of a run and the share of a batch that each has. With one process, exchanges are the identity.
 
     Args:
         rank: number of this process; 0 is the main process.
@@ -53,7 +53,7 @@ class Group:
         return self.size == 1
 
     def share(self, n: int, rank: int | None = None) -> slice:
-        """The rows of n that a process has, by default this one; the first processes have one more where n is uneven."""
+        """The rows of n that a process has, by default this one; where n is uneven, the first have one more."""
         rank = self.rank if rank is None else rank
         each, over = divmod(n, self.size)
         start = rank * each + min(rank, over)

@@ -2,8 +2,8 @@
 
 Every process keeps one record in a store that all can read: what its main thread is doing, and for how long. One thread
 writes this record every second and reads those of the others; a second thread judges them, also while the first waits
-for the store. A record that no longer changes means that the process or its machine is gone. A main thread that computes
-for long without an exchange, outside :meth:`Heartbeat.no_timeout`, hangs.
+for the store. A record that no longer changes means that the process or its machine is gone. A main thread that
+computes for long without an exchange, outside :meth:`Heartbeat.no_timeout`, hangs.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Heartbeat:
     def _judge(self) -> None:
         while not self._closed.wait(BEAT) and self._failure is None:
             if time.monotonic() - self._answered > SILENCE:
-                self._failure = f"rank 0 of {self.size}, or its launcher, which holds the group's store, does not answer"
+                self._failure = f"rank 0 of {self.size}, or its launcher, which holds the store, does not answer"
             else:
                 self._failure = next(filter(None, map(self._failure_of, self._records)), None)
         self._closed.wait(GRACE)
