@@ -71,7 +71,7 @@ def _networks(config: LearnerConfig, parts: Parts, backbone: nn.Module | None) -
     method = None if parts.method is None else parts.method(dims, config.select(parts.method.Options))
     projector = parts.strategy.projector(dims) if method is None else method.projector()
     encoder = Encoder(network, projector, feature_dim)
-    if config.sync_norm and not encoder.group.alone:
+    if config.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
     setup = Setup(
         encoder=encoder,

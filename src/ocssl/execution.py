@@ -164,11 +164,11 @@ def make_executor(name: str, state: TrainState) -> Executor:
     """The executor of that name; ``auto`` captures graphs on a GPU and is eager elsewhere."""
     host_work = state.memory is not None and state.memory.host_work
     if name == "auto":
-        captures = state.device.type == "cuda" and not host_work and state.group.alone
+        captures = state.device.type == "cuda" and not host_work and state.group.single
         name = "graph" if captures else "eager"
     if name == "eager":
         return Eager(state)
-    if not state.group.alone:
+    if not state.group.single:
         raise ConfigError(f"execution '{name}' works in one process only; use 'eager' in a group of {state.group.size}")
     if host_work:
         kind = type(state.memory).__name__

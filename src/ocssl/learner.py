@@ -310,7 +310,7 @@ class Learner:
         with self._lock:
             self.check_finite()
             facts, tensors = self._facts(), self._tensors()
-            self.train_state.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
+            self.train_state.group.on_main(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:

@@ -64,7 +64,7 @@ class TrainState:
 
         Statistics that each batch norm took of its own rows alone are averaged too.
         """
-        if not self.group.alone:
+        if not self.group.single:
             gradients = (parameter.grad for parameter in self.optimizer.parameters)
             self.group.average(gradient for gradient in gradients if gradient is not None)
             self.group.average(

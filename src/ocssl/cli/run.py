@@ -37,7 +37,7 @@ def run(
 
     Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
     """
-    from ocssl.distributed import membership
+    from ocssl.distributed import process_group
     from ocssl.errors import OcsslError, PeerError
     from ocssl.runs.config import merged, read_settings
     from ocssl.runs.progress import make_progress
@@ -45,8 +45,8 @@ def run(
     settings = merged(read_settings(config) if config else {}, given(ctx, assignments))
     leads = True
     try:
-        with membership() as group:
-            leads = group.leads
+        with process_group() as group:
+            leads = group.is_main
             progress = make_progress(quiet=quiet)
             if resume is not None:
                 said = _resume(resume, output, settings, progress)

@@ -272,7 +272,7 @@ class Prefetcher:
 
     def __init__(self, dataset: DeviceDataset, schedule: Schedule, group: Group, ahead: bool | None = None) -> None:
         self._dataset, self._schedule, self._group = dataset, schedule, group
-        self._ahead = (dataset.reads and dataset.device.type == "cuda" and group.alone) if ahead is None else ahead
+        self._ahead = (dataset.reads and dataset.device.type == "cuda" and group.single) if ahead is None else ahead
         self._block = max(1, BLOCK_BYTES // dataset.image_bytes)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ocssl-prefetch")
         self._blocks: dict[int, Future[Tensor]] = {}

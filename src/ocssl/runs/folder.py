@@ -203,4 +203,4 @@ class ReadOnlyFolder(RunFolder):
 
 def open_folder(path: str | Path) -> RunFolder:
     """The folder of a run for this process, in a group or alone."""
-    return RunFolder(path) if current().leads else ReadOnlyFolder(path)
+    return RunFolder(path) if current().is_main else ReadOnlyFolder(path)

@@ -151,7 +151,7 @@ class RunLoop:
             self._minibatches *= 2
         elif seconds > STRETCH_SECONDS:
             self._minibatches = max(1, self._minibatches // 2)
-        self._minibatches = self.group.agree(self._minibatches)
+        self._minibatches = self.group.broadcast(self._minibatches)
 
     def _log(self) -> None:
         self.learner.check_finite()
@@ -175,16 +175,16 @@ class RunLoop:
         minutes, samples = self.config.checkpoint_minutes, self.config.checkpoint_samples
         by_clock = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
         by_samples = samples is not None and self.learner.seen // samples > self._saved_samples // samples
-        if self.group.agree(by_clock or by_samples):
+        if self.group.broadcast(by_clock or by_samples):
             self._save()
 
     # ------------------------------------------------------------------ measuring
 
     def _measure(self, point: str) -> None:
-        if not self.group.leads:
+        if not self.group.is_main:
             self.state.measured[point] = Measurement(self.learner.seen)
             return
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             features = split_features(encoder_of(self.learner), self.splits, self._work("features"))
             found = Measurement(self.learner.seen, knn=self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
@@ -196,7 +196,7 @@ class RunLoop:
 
     def _run_probes(self) -> None:
         """Train the probes that wait and record their accuracies."""
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             linear = self.probes.run(self._work("probe"))
         for point, accuracy in linear.items():
             found = self.state.measured[point]
@@ -207,7 +207,7 @@ class RunLoop:
             self._probe = f"probe {accuracy.percent:.1f} %"
 
     def _measure_pixels(self) -> None:
-        with self._timed("eval_seconds"), self.group.at_length():
+        with self._timed("eval_seconds"), self.group.no_timeout():
             pixels = split_features(raw_pixels, self.splits, self._work("pixels"))
         self.probes.add(PIXELS, pixels)
         self.state.measured[PIXELS] = Measurement(0)
@@ -227,7 +227,7 @@ class RunLoop:
         config = self.config
         self._run_probes()
         wanted = config.references and config.evaluate != "never" and PIXELS not in self.state.measured
-        if wanted and self.group.leads:
+        if wanted and self.group.is_main:
             self._measure_pixels()
         self._save()
         self.folder.write_encoder(self.learner.network.state_dict())
@@ -275,7 +275,7 @@ class RunLoop:
 
     def _work(self, what: str) -> OnProgress:
         def progress(done: int, total: int) -> None:
-            if self._stop.pending and self.group.alone:  # in a group, no process leaves while others wait
+            if self._stop.pending and self.group.single:  # in a group, no process leaves while others wait
                 raise _Stop
             self.progress.work(what, done, total)
 

@@ -137,6 +137,6 @@ class BarProgress(Progress):
 
 def make_progress(*, quiet: bool) -> Progress:
     """The kind that fits where standard error goes; in a process group only the main process prints."""
-    if quiet or not current().leads:
+    if quiet or not current().is_main:
         return Progress()
     return BarProgress() if sys.stderr.isatty() else LineProgress()

@@ -168,7 +168,7 @@ def _check_environment() -> None:
 def _splits(config: RunConfig, learner: Learner) -> Splits:
     """The images; in a process group the main process decodes those that are not yet in the cache."""
     group = learner.train_state.group
-    with group.at_length(), group.leader_first():
+    with group.no_timeout(), group.main_first():
         return load_splits(config, learner.train_state.device)
 
 
@@ -182,4 +182,4 @@ def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> 
 
 
 def _trackers(config: RunConfig) -> Trackers:
-    return Trackers(config.trackers if current().leads else [])
+    return Trackers(config.trackers if current().is_main else [])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl.runs import diagnosis
+from ocssl import diagnosis
 
 
 @pytest.mark.parametrize(("rows", "told"), [(1, False), (2, False), (7, False), (8, True), (9, True)])
