@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -35,9 +34,9 @@ def preview_grid(source: Dataset, *, samples: int = 8, views: int = 3, seed: int
     images = source.images(chosen)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (source.mean, source.std))
     blocks = [Block("image", images[None] / 255)]
-    orders: dict[Literal["clean", "authors"], str] = {"clean": "clean order", "authors": "authors' order"}
-    for order, heading in orders.items():
-        augment = Augmentation(source.image_size, order=order, mean=source.mean, std=source.std)
+    for normalize_first, heading in ((False, "clean order"), (True, "authors' order")):
+        options = Augmentation.Options(mean=source.mean, std=source.std, normalize_first=normalize_first)
+        augment = Augmentation(source.image_size, options)
         seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
         blocks.append(Block(f"views, {heading}", seen * std + mean))
     return draw_grid(blocks, _captions(source, chosen))

@@ -52,18 +52,17 @@ def _middle(points: np.ndarray, members: np.ndarray) -> int:
 
 @register("part-and-select", listed=False)
 class PartAndSelect(Memory):
-    """Keeps the samples that part and select picks from the memory and the newcomers, by their stored features.
+    """Keeps the samples that part and select chooses among stored and new samples, by their features.
 
-    The picking is a loop on the host over as many cuts as there are slots, so a learner with this memory is not
-    captured as a graph. It exists to compare with SCALE's origin; the paper leaves it out for its cost, and so do we by
-    default.
+    The selection loops on the host over as many cuts as there are slots, so a step with this memory cannot be captured
+    as a graph. It is used by SCALE's own code only; the CLA paper replaces it by a reservoir because of its cost.
     """
 
     needs_features = True
     host_work = True
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """Fill the slots, then re-select from all."""
+        """Fill the slots first, then select among all samples."""
         staging = self.capacity + self.slots[:n]
         held = int(self.arrived)
         if held + n <= self.capacity:

@@ -73,7 +73,7 @@ class Encoder(nn.Module):
         projector: ``(n, feature_dim)`` to ``(n, output_dim)``; what comes out is measured.
 
     >>> from ocssl.nn import ResNet18, projector
-    >>> encoder = Encoder(ResNet18(width=16), projector(128, 32, 64), feature_dim=128)
+    >>> encoder = Encoder(ResNet18(ResNet18.Options(width=16)), projector(128, 32, 64), feature_dim=128)
     >>> encoder(torch.zeros(2, 4, 3, 32, 32), joint=True).projected.shape
     torch.Size([2, 4, 64])
     """
