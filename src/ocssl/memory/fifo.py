@@ -12,6 +12,8 @@ from ocssl.memory.base import Memory, register
 class Fifo(Memory):
     """The newest samples stay. Every sample of the stream spends the same time in the memory."""
 
+    label = "FIFO"
+
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Round and round: the oldest slot first."""
         return (self.arrived + self.slots[:n]) % self.capacity

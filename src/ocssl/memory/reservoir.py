@@ -12,6 +12,8 @@ from ocssl.memory.base import Memory, register
 class Reservoir(Memory):
     """Each sample of the stream is in the memory with the same probability, ``capacity / seen``."""
 
+    label = "reservoir"
+
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Sample t takes slot t while there is room, then a uniform slot among 0 … t, if that is one of ours."""
         order = self.arrived + self.slots[:n]
