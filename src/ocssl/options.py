@@ -35,8 +35,8 @@ from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 
 Affects = Literal["experiment", "numbers", "nothing"]
-"""What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is
-measured; a resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, intervals."""
+"""What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is measured;
+a resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, times."""
 
 
 @dataclass(frozen=True)
@@ -304,9 +304,9 @@ def declared(options: Mapping[tuple[str, str], Mapping[str, FieldInfo]]) -> dict
     result = {}
     for name, fields in found.items():
         owners: dict[str, list[str]] = {}
-        for kind, part in fields:
-            if kind and part not in owners.setdefault(kind, []):
-                owners[kind].append(part)
+        for kind, owner in fields:
+            if kind and owner not in owners.setdefault(kind, []):
+                owners[kind].append(owner)
         defaults = {part: default_of(field) for (_, part), field in reversed(fields.items())}
         result[name] = Declared(name, next(iter(fields.values())), owners, dict(reversed(defaults.items())))
     return result

@@ -1,24 +1,24 @@
-"""Flags made from settings: each setting of a run or a learner is a flag, with its own type, range and help.
+"""Flags made from settings: each setting of a run or of a learner is a flag, with its own help and completion.
 
 Flags are made when a command is parsed or its help is printed, so that `ocssl --help` does not import torch.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
-from typer.core import TyperCommand, TyperOption
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from ocssl.options import Declared
 
-_GIVEN = "ocssl.settings"
+GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 
 Settings = Callable[[], "Mapping[str, Declared]"]
@@ -49,57 +49,71 @@ def with_flags(settings: Settings, only: tuple[str, ...] = ()) -> type[TyperComm
     class SettingsCommand(TyperCommand):
         """A command that takes settings as flags."""
 
-        def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        def get_params(self, ctx: Any) -> Any:
             """Its own parameters, then a flag for each setting."""
             own = super().get_params(ctx)
             taken = {param.name for param in own}
             entries = {name: entry for name, entry in settings().items() if not only or name in only}
-            return [*own, *(_flag(name, entry) for name, entry in entries.items() if name not in taken)]
+            return [*own, *_params({name: entry for name, entry in entries.items() if name not in taken})]
 
     return SettingsCommand
 
 
-def given(ctx: click.Context, texts: list[str] | None = None) -> dict[str, Any]:
+def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
     """The settings given as flags, then those given as ``--set KEY=VALUE``."""
     from ocssl.common.yaml import assignments
 
-    return {**ctx.meta.get(_GIVEN, {}), **assignments(texts or [])}
+    return {**ctx.meta.get(GIVEN, {}), **assignments(texts or [])}
 
 
-def _flag(name: str, entry: Declared) -> TyperOption:
+def _params(entries: Mapping[str, Declared]) -> list[Any]:
+    """Typer's parameters for settings, made as for a function that has these arguments."""
+
+    def stub(**settings: Any) -> None: ...
+
+    hints = {name: _annotation(name, entry) for name, entry in entries.items()}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    stub.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in hints.items()]
+    )
+    stub.__annotations__ = hints
+    app = typer.Typer(add_completion=False)
+    app.command()(stub)
+    return list(get_command(app).params)
+
+
+def _annotation(name: str, entry: Declared) -> Any:
     kinds = [kind for kind in _alternatives(entry.field.annotation) if kind is not type(None)]
     flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
-    return TyperOption(
-        param_decls=[f"{flag}/--no-{flag[2:]}" if boolean else flag],
-        type=click.BOOL if boolean else click.STRING,
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if boolean else flag,
+        help=re.split(r"[;.(] ?", entry.description.replace("`", ""), maxsplit=1)[0].strip() + ".",
         metavar=None if boolean else _metavar(kinds),
-        help=re.split(r"[;.(] ?", entry.description.replace("`", ""), maxsplit=1)[0] + ".",
-        default=None,
         show_default=False,
-        required=False,
         expose_value=False,
         hidden=not entry.marks.common,
         callback=_keep(name, as_text=str in kinds),
-        shell_complete=_complete(name, kinds),
+        autocompletion=_complete(name, kinds),
         rich_help_panel=PANEL,
     )
+    return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
 
 
-def _keep(name: str, as_text: bool) -> Callable[[click.Context, click.Parameter, Any], None]:
-    def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _keep(name: str, as_text: bool) -> Callable[..., None]:
+    def keep(ctx: typer.Context, value: Any) -> None:
         from ocssl.common.yaml import read_yaml
 
         if value is not None:
-            parsed = value if as_text or isinstance(value, bool) else read_yaml(value, name)
-            ctx.meta.setdefault(_GIVEN, {})[name] = parsed
+            ctx.meta.setdefault(GIVEN, {})[name] = (
+                value if as_text or isinstance(value, bool) else read_yaml(value, name)
+            )
 
     return keep
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    if typing.get_origin(annotation) in (Literal, None):
-        return (annotation,)
-    return typing.get_args(annotation) if type(None) in typing.get_args(annotation) else (annotation,)
+    inner = typing.get_args(annotation)
+    return inner if type(None) in inner else (annotation,)
 
 
 def _metavar(kinds: list[Any]) -> str:
@@ -108,18 +122,15 @@ def _metavar(kinds: list[Any]) -> str:
     return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
 
 
-def _complete(name: str, kinds: list[Any]) -> Callable[..., list[CompletionItem] | list[str]]:
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        return [choice for choice in choices(name, kinds) if choice.startswith(incomplete)]
+def _complete(name: str, kinds: list[Any]) -> Callable[[str], list[str]]:
+    """Completes the values of a literal, or registered names."""
+
+    def complete(incomplete: str) -> list[str]:
+        literal = typing.get_origin(kinds[0]) is Literal
+        known = map(str, typing.get_args(kinds[0])) if literal else names_of(name)
+        return [choice for choice in known if choice.startswith(incomplete)]
 
     return complete
-
-
-def choices(name: str, kinds: list[Any]) -> list[str]:
-    """Values that a shell can complete: those of a literal, or the registered names."""
-    if kinds and typing.get_origin(kinds[0]) is Literal:
-        return [str(choice) for choice in typing.get_args(kinds[0])]
-    return names_of(name)
 
 
 def names_of(kind: str) -> list[str]:

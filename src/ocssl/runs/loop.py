@@ -1,8 +1,8 @@
 """The loop of a run, from its first image to its result.
 
 The learner trains on about a second of the stream at a time (a *stretch*), without work of the host in between. All
-else happens between two stretches, where no minibatch is half done. Everything that decides a number is in a checkpoint, so
-that on a CPU a run that was killed and resumed ends with the same bits as one that was not.
+else happens between two stretches, where no minibatch is half done. Everything that decides a number is in a
+checkpoint, so that on a CPU a run that was killed and resumed ends with the same bits as one that was not.
 
 In a process group every process goes through the same run; the main one decides what depends on a clock, measures and
 writes, and the others wait for it.
