@@ -13,6 +13,7 @@ import torch
 
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.data.catalog import data_sets
+from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
 from ocssl.nn import backbones
 
@@ -20,7 +21,7 @@ torch.set_num_threads(1)
 torch.backends.mkldnn.set_flags(False)
 
 PARTS = (strategies, methods, memory, optim, augment, backbones)
-REGISTRIES = (*(part.registry for part in PARTS), data_sets, formats)
+REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
 
 
 @pytest.fixture(autouse=True)

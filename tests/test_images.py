@@ -11,9 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ocssl.data.decode import decode
 from ocssl.errors import InputError
-from ocssl.images import as_uint8
+from ocssl.imaging import as_uint8, decode
 
 SIZE = 8
 

@@ -39,12 +39,12 @@ def together(work: Callable[[Path], None], size: int, folder: Path) -> None:
 
 
 def _member(rank: int, size: int, port: int, work: Callable[[Path], None], folder: Path) -> None:
-    from ocssl.distributed import membership
+    from ocssl.distributed import process_group
 
     os.environ |= environment(rank, size, port)
     torch.set_num_threads(1)
     torch.backends.mkldnn.set_flags(False)
-    with membership():
+    with process_group():
         work(folder)
 
 

@@ -49,7 +49,7 @@ def learn(learner: Learner, images: Tensor) -> Learner:
 def put_down(learner: Learner, place: Path) -> None:
     """Everything that a saved learner holds, and its last loss."""
     tensors = learner._tensors()
-    if learner.train_state.group.leads:
+    if learner.train_state.group.is_main:
         losses = {f"loss.{name}": torch.tensor(value) for name, value in learner.losses.items()}
         torch.save(tensors | losses | {"spent": torch.tensor(learner.budget.spent)}, place)
 

@@ -131,8 +131,8 @@ def test_who_is_left_ends_within_a_minute_and_names_the_one_that_is_not(
 HUNG = """
 import time, ocssl
 from ocssl.data.shapes import draw
-from ocssl.distributed import membership
-with membership() as group:
+from ocssl.distributed import process_group
+with process_group() as group:
     learner = ocssl.Learner(strategy="er", backbone="convnet-w4", image_size=8, batch=20, device="cpu", memory_size=30)
     images = draw(60, size=8, seed=0)[0]
     learner.partial_fit(images[group.share(60)])
@@ -155,7 +155,7 @@ def test_one_that_hangs_is_named_even_if_it_is_the_one_that_keeps_the_group_toge
 
 def test_one_that_never_begins_is_waited_for_no_longer_than_that() -> None:
     port = crew.free_port()
-    words = [sys.executable, "-c", "from ocssl.distributed import membership\nwith membership(): pass"]
+    words = [sys.executable, "-c", "from ocssl.distributed import process_group\nwith process_group(): pass"]
     environment = {**crew.environment(0, 2, port), "OCSSL_PEER_TIMEOUT": "8"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=MINUTE, env=environment)
     assert done.returncode == 2

@@ -74,10 +74,10 @@ def learn(
     Example: ocssl learn frames/ --state robot --follow
     """
     from ocssl.common.signals import Interrupted
+    from ocssl.common.yaml import assignments
     from ocssl.learner import check_names
     from ocssl.live import Intervals
     from ocssl.live import learn as learn_live
-    from ocssl.runs.config import assignments
 
     options: dict[str, Any] = {
         "image_size": image_size,
@@ -91,7 +91,8 @@ def learn(
         "seed": seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    given |= assignments(settings or [], check_names)
+    given |= assignments(settings or [])
+    check_names(given)
 
     def tell(line: str) -> None:
         if not quiet or line.startswith("warning"):

@@ -15,7 +15,7 @@ from ocssl.data import streams
 from ocssl.data.catalog import names
 from ocssl.data.loading import from_iterable, load
 from ocssl.data.source import Dataset, DatasetInfo, ResidentDataset, Skipped
-from ocssl.data.stream import Minibatch, Stream
+from ocssl.data.streams import Minibatch, Stream
 
 __all__ = [
     "Dataset",

@@ -24,9 +24,9 @@ import numpy as np
 from PIL import Image
 
 from ocssl.common.console import progress_bar
-from ocssl.data.decode import BadImage, Picture, Pixels, decode
 from ocssl.data.origin import Item, Reader
 from ocssl.errors import DataError
+from ocssl.imaging import BadImage, Picture, Pixels, decode
 
 OnBadImage = Literal["error", "skip"]
 Label = int | str | None

@@ -14,7 +14,6 @@ from torch import Tensor, uint8
 from ocssl.data.build import OnBadImage, writing_to
 from ocssl.data.cache import cache_root, cached, open_cache, write_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
-from ocssl.data.decode import BadImage, Picture
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
@@ -22,6 +21,7 @@ from ocssl.data.origin import Item, Reader
 from ocssl.data.places import SPLIT_NAMES, data_root, of_split, split_folder
 from ocssl.data.source import Dataset, DatasetInfo
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")

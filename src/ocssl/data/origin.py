@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocssl.data.decode import BadImage, Picture
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError
+from ocssl.imaging import BadImage, Picture
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ocssl.augment import Augmentation
-from ocssl.data.shuffle import permutation
 from ocssl.data.source import Dataset
+from ocssl.data.streams import permutation
 
 CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ocssl import __version__, checkpoint
 from ocssl.errors import CheckpointError
-from ocssl.images import Images, as_uint8
+from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.settings import require

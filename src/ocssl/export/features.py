@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import torch
 from filelock import FileLock, Timeout
 
-from ocssl.data.decode import BadImage, decode
 from ocssl.data.origin import Item, Reader
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
+from ocssl.imaging import BadImage, decode
 
 PART = 4096  # images per part: what an interruption can cost
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ocssl.common.console import duration as clock
 from ocssl.common.console import short_count as short
+from ocssl.diagnosis import diagnose
 from ocssl.evaluation import alignment
 from ocssl.learner import Learner
-from ocssl.runs.diagnosis import diagnose
 
 WATCHED = 64  # images whose features are compared over time
 HOUR = 3600.0

@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.decode import BadImage, Pixels, decode
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.diagnosis import collapse, diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
+from ocssl.imaging import BadImage, Pixels, decode
 from ocssl.learner import Learner, check_names
 from ocssl.live.arrivals import Arrivals, Folder, stamp_of
 from ocssl.live.health import Watch
@@ -28,7 +29,6 @@ from ocssl.live.pace import choose
 from ocssl.live.sizes import size_for
 from ocssl.live.sources import open_arrivals
 from ocssl.live.state import Place, StateFolder
-from ocssl.runs.diagnosis import collapse, diagnose
 from ocssl.settings import require
 
 IDLE = 0.1  # seconds to rest when no image is there

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocssl.data.decode import BadImage, Picture, decode
 from ocssl.device import pick_device
-from ocssl.pictures import bad_images
+from ocssl.imaging import BadImage, Picture, bad_images, decode
 
 LARGEST_ON_CPU, LARGEST_ON_GPU = 64, 224
 

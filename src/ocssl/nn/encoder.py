@@ -90,7 +90,7 @@ class Encoder(nn.Module):
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
-        if self.group.alone:
+        if self.group.single:
             return self._features(views, joint)
         n = views.shape[1]
         own = self._features(views[:, self.group.share(n)], joint)

@@ -21,10 +21,11 @@ import yaml
 
 from ocssl import strategies
 from ocssl.common.files import atomic_write, writing
+from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.paper.identity import essence
 from ocssl.paper.tables import PROTOCOLS, Protocol, Row, Table, configure, find_table
-from ocssl.runs.config import RunConfig, read_yaml
+from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import complete
 from ocssl.settings import require
 

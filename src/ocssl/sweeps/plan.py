@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.registry import unknown
-from ocssl.runs.config import RunConfig, check_names, merged, one_sentence, read_yaml
+from ocssl.runs.config import RunConfig, check_names, merged, one_sentence
 from ocssl.runs.presets import complete
 from ocssl.sweeps.rehearsal import rehearse
 from ocssl.sweeps.space import Range, Scalar, Values, draws, grid, nested, parse_space

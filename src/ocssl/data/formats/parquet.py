@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ocssl.data.decode import BadImage
 from ocssl.data.origin import Item, Reader, describe_files, number_of
 from ocssl.data.source import Column
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32

@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from ocssl.data.decode import BadImage
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.origin import Item, Reader, describe_files, number_of
 from ocssl.errors import DataError
+from ocssl.imaging import BadImage
 
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
 MAX_MEMBER_BYTES = 1 << 28
