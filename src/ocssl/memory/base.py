@@ -57,31 +57,31 @@ class RowLayout:
         self.group = group
         self.capacity, self.staging = capacity, staging
         self._own = -(-capacity // group.size)
-        self.rows = capacity + staging if group.alone else self._own + staging + 1
+        self.rows = capacity + staging if group.single else self._own + staging + 1
 
     def local(self, slots: Tensor) -> Tensor:
         """The local row of each slot."""
-        if self.group.alone:
+        if self.group.single:
             return slots
         here = torch.where(slots % self.group.size == self.group.rank, slots // self.group.size, self.rows - 1)
         return torch.where(slots < self.capacity, here, self._own + slots - self.capacity)
 
     def staging_rows(self, n: int) -> slice:
         """The local rows of the first n staging places."""
-        start = self.capacity if self.group.alone else self._own
+        start = self.capacity if self.group.single else self._own
         return slice(start, start + n)
 
     def read(self, rows: Tensor, slots: Tensor) -> Tensor:
         """The contents of the given slots, in every process: ``(n, …)``. Staging rows cannot be read."""
         found = rows[self.local(slots)]
-        if self.group.alone:
+        if self.group.single:
             return found
         mine = (slots % self.group.size == self.group.rank).view(-1, *[1] * (rows.ndim - 1))
-        return self.group.add_up(torch.where(mine, found, 0))
+        return self.group.all_reduce(torch.where(mine, found, 0))
 
     def whole(self, rows: Tensor) -> Tensor:
         """All rows in the order of the slots, then the staging rows: ``(capacity + staging, …)``."""
-        if self.group.alone:
+        if self.group.single:
             return rows
         slots = torch.arange(self.capacity, device=rows.device)
         return torch.cat([self.read(rows, slots), rows[self.staging_rows(self.staging)]])
