@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from pydantic.fields import FieldInfo
+
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.errors import ConfigError
 from ocssl.memory import Memory
@@ -27,7 +29,6 @@ from ocssl.options import Declared, Options, combine, declared, default_of, sett
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 
-REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
 LARGEST_SEED = 2**63 - 1  # that every generator takes
 
 Variant = Literal["default", "authors", "original"]
@@ -162,8 +163,8 @@ def unread(given: Mapping[str, Any]) -> set[str]:
     >>> unread({"strategy": "er", "omega": 3, "lr": 0.1})
     {'omega'}
     """
-    read = known_names(given)
-    return {name for name in given if name not in read and name in settings()}
+    left = given.keys() - known_names(given)
+    return left & settings().keys() if left else set()
 
 
 def known_names(given: Mapping[str, Any]) -> set[str]:
@@ -177,13 +178,15 @@ def known_names(given: Mapping[str, Any]) -> set[str]:
 
 def settings() -> dict[str, Declared]:
     """Every setting of a learner, by name: the core's first, then those of every registered part, plugins included."""
-    options: dict[tuple[str, str], type[Options]] = {("", ""): LearnerConfig}
+    options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): LearnerConfig.model_fields}
     for kind, registry in REGISTRIES.items():
         for name in registry.names():
-            for variant in ("default", *registry.variants(name)):
-                entry = registry.get(name, variant)
-                key = (kind, name if variant == "default" else f"{name} ({variant})")
-                options[key] = entry.Options
+            plain = getattr(registry.get(name), "Options", Options).model_fields
+            options[kind, name] = plain
+            for variant in registry.variants(name):
+                fields = registry.get(name, variant).Options.model_fields
+                new = {setting: field for setting, field in fields.items() if setting not in plain}
+                options[kind, f"{name} ({variant})"] = new
     return declared(options)
 
 
@@ -230,7 +233,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
         found["normalize_first"] = chosen["variant"] == "authors"
     stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
     if isinstance(stream_batch, int):
-        found["batch"] = stream_batch + (REPLAY_BATCH if parts.strategy.replays_samples() else 0)
+        found["batch"] = parts.strategy.default_batch(stream_batch)
     return found
 
 

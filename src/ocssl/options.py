@@ -141,7 +141,7 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
     >>> class Sgd(Options):
     ...     lr: float = setting(0.1, "Learning rate.")
     >>> combine(Core, Sgd)(lr=0.2)
-    Core(lr=0.2, seed=0)
+    Core(seed=0, lr=0.2)
     """
     parts = tuple(dict.fromkeys(part for part in parts if part.model_fields))
     owner: dict[str, type[Options]] = dict.fromkeys(base.model_fields, base)
@@ -153,7 +153,7 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
             owner[name] = part
     if not parts:
         return base
-    bases: tuple[Any, ...] = (base, *parts)
+    bases: tuple[Any, ...] = (*reversed(parts), base)  # pydantic lists the fields of the last base first
     return create_model(base.__name__, __base__=bases, __module__=base.__module__)
 
 
@@ -290,16 +290,16 @@ class Declared:
         return " and ".join(f"{plural.get(kind, kind + 's')} {', '.join(names)}" for kind, names in self.owners.items())
 
 
-def declared(options: Mapping[tuple[str, str], type[Options]]) -> dict[str, Declared]:
+def declared(options: Mapping[tuple[str, str], Mapping[str, FieldInfo]]) -> dict[str, Declared]:
     """Every setting of some parts once, by name, with all parts that declare it.
 
     Args:
-        options: by kind and name of the part, e.g. ``{("strategy", "cla-e"): ClaE.Options}``; ``("", "")`` for core
-            settings.
+        options: fields by kind and name of the part, e.g. ``{("strategy", "cla-e"): ClaE.Options.model_fields}``;
+            ``("", "")`` for core settings.
     """
     found: dict[str, dict[tuple[str, str], FieldInfo]] = {}
-    for part, model in options.items():
-        for name, field in model.model_fields.items():
+    for part, part_fields in options.items():
+        for name, field in part_fields.items():
             found.setdefault(name, {})[part] = field
     result = {}
     for name, fields in found.items():

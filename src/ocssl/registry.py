@@ -24,7 +24,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -35,8 +37,11 @@ T = TypeVar("T")
 PLUGINS = "OCSSL_PLUGINS"
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True) -> ConfigError:
     """The error for a name that is not registered; it suggests the nearest known name.
+
+    Args:
+        list_all: name all known ones, too.
 
     >>> str(unknown("method", "simsam", ["simsiam", "simclr"]))
     "unknown method 'simsam'; did you mean 'simsiam'? Known: simsiam, simclr"
@@ -44,7 +49,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return ConfigError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}")
+    every = f" Known: {', '.join(known)}" if list_all else ""
+    return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
 
 
 def import_plugins() -> None:
@@ -62,6 +68,12 @@ def _reason(error: Exception) -> str:
     """An exception as one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Entry points by name; looking through all installed packages takes milliseconds, so once for each search path."""
+    return {point.name: point for point in entry_points(group=group)}
 
 
 class Registry(Generic[T]):
@@ -130,7 +142,7 @@ class Registry(Generic[T]):
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""
-        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+        return _entry_points(self.group, tuple(sys.path)) if self.group else {}
 
     def _load(self, point: EntryPoint) -> T:
         try:

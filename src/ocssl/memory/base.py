@@ -119,6 +119,9 @@ class Memory:
 
         memory_size: int = setting(2000, "Samples that the memory keeps.", ge=1)
 
+    label: ClassVar[str] = ""
+    """The name in tables and figures; empty: the registered name."""
+
     needs_features: ClassVar[bool] = False
     """Whether the policy reads the ``"features"`` column."""
 

@@ -12,6 +12,8 @@ from ocssl.memory.base import Memory, register
 class Fifo(Memory):
     """Keeps the newest samples. Every sample of the stream stays in the memory for the same time."""
 
+    label = "FIFO"
+
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Slots in turn: the oldest sample is overwritten first."""
         return (self.arrived + self.slots[:n]) % self.capacity

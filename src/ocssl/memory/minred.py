@@ -26,6 +26,8 @@ class MinRed(Memory):
     capacity² numbers. Samples without a feature are dropped last.
     """
 
+    label = "MinRed"
+
     needs_features = True
     sequential = True
     """Whether redundancy is computed again after each drop."""

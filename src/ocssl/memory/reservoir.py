@@ -15,6 +15,8 @@ from ocssl.memory.base import Memory, register
 class Reservoir(Memory):
     """Contains each sample of the stream with the same probability, ``capacity / seen``."""
 
+    label = "reservoir"
+
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """Sample t gets slot t while there is room, then a uniform number of 0 … t, if that is a slot."""
         order = self.arrived + self.slots[:n]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from ocssl import config as learner_config
 from ocssl.common.yaml import from_file
@@ -130,8 +131,10 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"stream must be a name, not {stream!r}")
     model = combine(RunConfig, streams.registry.get(stream).Options)
     own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
-    for name in given.keys() - own.keys():
-        _check_name(name, stream)
+    read = learner_config.known_names(chosen)
+    for name in given:
+        if name not in read and name not in model.model_fields:
+            _refuse(name, stream)
     if "probe" in own and not isinstance(own["probe"], ProbeSchedule):
         if not isinstance(own["probe"], Mapping):
             raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
@@ -142,8 +145,9 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
 
 def settings() -> dict[str, Declared]:
     """Every setting of a run by name: its own, its streams', then the learner's."""
-    options: dict[tuple[str, str], type[Options]] = {("", ""): RunConfig}
-    options |= {("stream", name): streams.registry.get(name).Options for name in streams.registry.names()}
+    options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): RunConfig.model_fields}
+    for name in streams.registry.names():
+        options["stream", name] = streams.registry.get(name).Options.model_fields
     own = {name: entry for name, entry in declared(options).items() if name != "learner"}
     return own | learner_config.settings()
 
@@ -154,12 +158,15 @@ def unread(given: Mapping[str, Any]) -> set[str]:
     >>> sorted(unread({"strategy": "er", "omega": 3, "stream": "iid", "experiences": 5}))
     ['experiences', 'omega']
     """
+    left = given.keys() - read_names(given)
+    return left & settings().keys() if left else set()
+
+
+def read_names(given: Mapping[str, Any]) -> set[str]:
+    """Names of all settings that the stream and the learner's parts named in ``given`` read."""
     stream = streams.registry.get(given.get("stream") or "class-incremental")
-    own = {*RunConfig.model_fields, *stream.Options.model_fields}
     parts = {**given, "strategy": "finetune"} if given.get("stream") == "iid" else given
-    read = own | learner_config.known_names(parts)
-    known = settings()
-    return {name for name in given if name not in read and name in known}
+    return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 
 
 def check_names(given: Mapping[str, Any]) -> None:
@@ -191,8 +198,8 @@ def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return both | {name: {**before[name], **changes[name]} for name in groups}
 
 
-def _check_name(name: str, stream: str) -> None:
-    """Refuse a setting of another stream, or of nothing."""
+def _refuse(name: str, stream: str) -> None:
+    """Refuse a setting of another stream, or of nothing; one of another part of the learner is refused there."""
     entry = settings().get(name)
     if entry is None:
         raise unknown("setting", name, settings(), list_all=False)

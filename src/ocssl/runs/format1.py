@@ -8,7 +8,7 @@ from typing import Any
 from ocssl.errors import DataError
 from ocssl.format1 import upgrade_learner
 from ocssl.runs.config import RunConfig, parse
-from ocssl.runs.naming import experiment_key, label, overrides, run_name
+from ocssl.runs.naming import names_of
 
 RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
 
@@ -22,9 +22,9 @@ def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     dropped = {"strategy", "method", "memory", "protocol", "seed"}
     kept = {name: value for name, value in old.items() if name not in dropped}
     target = str(old["dataset"]).partition("->")[2]
-    name = run_name(config) + (f"-on-{target}" if target else "")
-    found = {"key": experiment_key(config), "label": label(config), "name": name, "overrides": overrides(config)}
-    return {**found, **kept, "config": config.to_dict(), "format": 2}
+    names = names_of(config)._asdict()
+    names["name"] += f"-on-{target}" if target else ""
+    return {**names, **kept, "config": config.to_dict(), "format": 2}
 
 
 def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
@@ -34,7 +34,7 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
     run = {name: old[name] for name in RUN_SETTINGS if name in old}
     learner = upgrade_learner({name: value for name, value in old.items() if name not in (*run, "iid", "experiences")})
     if old["iid"]:
-        online = {"online_stream_batch": old["stream_batch"], "online_passes": old["passes"]}
+        online = {f"online_{name}": old[name] for name in ("stream_batch", "passes", "experiences")}
         return parse({**run, "stream": "iid", **online, **learner, "stream_batch": old["batch"], "passes": 1})
     return parse({**run, "stream": "class-incremental", "experiences": old["experiences"], **learner})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ocssl.common.console import short_value
 from ocssl.common.files import slug
@@ -55,6 +55,21 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
 
 
+class Names(NamedTuple):
+    """Everything that an experiment is called; see the functions of the same names."""
+
+    key: str
+    label: str
+    name: str
+    overrides: dict[str, Any]
+
+
+def names_of(config: RunConfig) -> Names:
+    """All names of a run at once."""
+    changed = overrides(config)
+    return Names(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+
+
 def run_name(config: RunConfig) -> str:
     """The name of a run's folder and of its result: what it is, and how it differs from the paper's.
 
@@ -63,9 +78,14 @@ def run_name(config: RunConfig) -> str:
     >>> run_name(resolve({"strategy": "er", "memory": "fifo", "budget": "high", "passes": 6, "lr": 0.2}))
     'cifar100-simsiam-er-fifo-high-clean-np6-lr0.2-seed0'
     """
+    return _run_name(config, overrides(config))
+
+
+def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
     learner = config.learner
     what = "iid" if config.iid else learner.strategy
-    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol, *_marks(config)]
+    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
+    parts += _marks(config, changed)
     return slug("-".join(str(part) for part in parts if part) + f"-seed{learner.seed}", limit=200)
 
 
@@ -77,8 +97,12 @@ def label(config: RunConfig) -> str:
     >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "budget": "high", "tau": 0.99}))
     'CLA-E, reservoir, τ 0.99'
     """
+    return _label(config, overrides(config))
+
+
+def _label(config: RunConfig, changed: dict[str, Any]) -> str:
     fields = {**type(config).model_fields, **type(config.learner).model_fields}
-    changed = {name: value for name, value in overrides(config).items() if name not in ("evaluate", "measure_on")}
+    changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
     words = [strategy_label(config)]
     words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
     return ", ".join(words)
@@ -98,7 +122,7 @@ def strategy_label(config: RunConfig) -> str:
     return name if config.learner.memory == parts.strategy.default_memory else f"{name}, {kept}"
 
 
-def _marks(config: RunConfig) -> list[str]:
+def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
     """What tells the run's name from that of the paper's run of the same strategy."""
     named = _beyond(config, _preset(config))
     named = {ONLINE.get(name, name): value for name, value in named.items()}
@@ -107,7 +131,7 @@ def _marks(config: RunConfig) -> list[str]:
             name: value for name, value in named.items() if name != "stream_batch" or value != config.learner.batch
         }
     block = {name: named[name] for name in ("batch", "passes") if name in named}
-    differing = block | overrides(config)
+    differing = block | changed
     if "init_from" in differing:
         prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
         differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ocssl.config import REPLAY_BATCH
 from ocssl.data.catalog import dataset_spec
 from ocssl.data.loading import is_address
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
-from ocssl.runs.config import RunConfig, check_names, parse, unread
-from ocssl.runs.paper import table
+from ocssl.results.published import read_csv
+from ocssl.runs.config import RunConfig, parse, read_names
+from ocssl.strategies.base import REPLAY_BATCH
 
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
@@ -31,7 +31,6 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     >>> config.learner.batch, config.learner.passes, config.to_dict()["lr"], config.to_dict()["omega"]
     (138, 3, 0.3, 0.3)
     """
-    check_names(given)
     chosen = {name: value for name, value in given.items() if value is not None}
     filled = _data_set(chosen) | chosen
     filled.setdefault("variant", "authors" if chosen.get("protocol") == "authors" else "default")
@@ -58,8 +57,10 @@ def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
         "mean": spec.mean,
         "std": spec.std,
         "experiences": EXPERIENCES.get(spec.name, 20),
+        "online_experiences": EXPERIENCES.get(spec.name, 20),
     }
-    return {name: value for name, value in known.items() if name not in unread({**known, **chosen})}
+    read = read_names(chosen)
+    return {name: value for name, value in known.items() if name in read}
 
 
 def _iid(filled: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +74,8 @@ def _iid(filled: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
         filled["online_passes"] = filled.pop("passes")
     if "online_stream_batch" not in chosen and "stream_batch" in chosen:
         filled["online_stream_batch"] = filled.pop("stream_batch")
+    if "experiences" in chosen:
+        filled["online_experiences"] = filled.pop("experiences")
     return filled
 
 
@@ -147,7 +150,7 @@ def paper_rows(config: RunConfig) -> list[dict[str, str]]:
     row = row_name(config)
     row = "er-reservoir" if row == "er-minred" else row
     wanted = {"budget": config.budget, "method": row, "dataset": dataset, "ssl": config.learner.method or "-"}
-    return [line for line in table("hyperparameters") if all(line[key] == value for key, value in wanted.items())]
+    return [line for line in read_csv("hyperparameters") if all(line[key] == value for key, value in wanted.items())]
 
 
 def _check(config: RunConfig) -> None:

@@ -13,7 +13,7 @@ from ocssl.results.result import Curve, Result
 from ocssl.runs import environment
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Schedule
-from ocssl.runs.naming import experiment_key, label, overrides, run_name
+from ocssl.runs.naming import names_of
 from ocssl.runs.presets import is_papers_budget
 
 START, PIXELS = "start", "pixels"
@@ -84,10 +84,7 @@ def make_result(config: RunConfig, schedule: Schedule, learner: Learner, state: 
     neighbours = _metrics([entry.knn for entry in measured if entry.knn is not None], schedule)
     references = {"untrained" if config.init_from is None else "initial": START, "pixels": PIXELS}
     return Result(
-        key=experiment_key(config),
-        label=label(config),
-        name=run_name(config),
-        overrides=overrides(config),
+        **names_of(config)._asdict(),
         dataset=config.dataset,
         budget=config.budget if config.budget and is_papers_budget(config) else "custom",
         final=linear.final if linear else None,

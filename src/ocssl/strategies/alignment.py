@@ -98,6 +98,7 @@ class Aligned(Strategy):
 class CaSSLe(Aligned):
     """Aligns stream features to the encoder at the end of the last experience."""
 
+    label = "CaSSLe"
     aligned: ClassVar[Rows] = "stream"
 
     def __init__(self, setup: Setup, options: Aligned.Options) -> None:
@@ -108,6 +109,7 @@ class CaSSLe(Aligned):
 class CaSSLeR(CaSSLe):
     """CaSSLe with replay: only replay samples are aligned."""
 
+    label = "CaSSLe-R"
     composition = "stream+replay"
     default_memory = "reservoir"
     aligned = "replay"

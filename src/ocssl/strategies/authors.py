@@ -207,10 +207,10 @@ class LumpOriginal(Lump):
         """The features of the blend, and the second view of the stream samples."""
         return {**super().features_after(output), "view": output.views[1, output.batch.fresh]}
 
-    @property
-    def replay_after(self) -> int:
+    @classmethod
+    def replay_start(cls, options: Any, replay_size: int) -> int:
         """One batch, or one sample more."""
-        return self.replay_batch + (not self.early_replay)
+        return replay_size + (not options.early_replay)
 
 
 # ---------------------------------------------------------------------- SCALE

@@ -21,6 +21,8 @@ from ocssl.registry import Registry
 registry: Registry[type[Strategy]] = Registry("strategy", group="ocssl.strategies")
 register = registry.register
 
+REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -57,6 +59,9 @@ class Strategy(nn.Module):
     composition: ClassVar[Literal["stream", "stream+replay", "replay", "mixed"]] = "stream"
     """What a batch consists of. ``mixed``: as many replay as stream samples, which :meth:`mix` blends."""
 
+    label: ClassVar[str] = ""
+    """The name in tables and figures, e.g. ``"CLA-E"``; empty: the registered name."""
+
     default_memory: ClassVar[str | None] = None
     """The memory where no other is chosen. None: the strategy has no memory."""
 
@@ -72,7 +77,8 @@ class Strategy(nn.Module):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__()
         self.method = setup.method
-        self.replay_batch = self._replay_batch(setup.stream_batch, setup.batch)
+        self.replay_batch = self.replay_size(setup.stream_batch, setup.batch)
+        self.replay_after = self.replay_start(options, self.replay_batch)
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
@@ -147,11 +153,6 @@ class Strategy(nn.Module):
         """Whether replay has begun."""
         return len(memory) >= self.replay_after
 
-    @property
-    def replay_after(self) -> int:
-        """Samples in the memory at which replay begins: one more than a batch takes from it."""
-        return self.replay_batch + 1
-
     def graph_key(self, memory: Memory | None) -> Hashable:
         """A value that differs where the step does different work; a graph is captured for each."""
         return memory is not None and self.replaying(memory)
@@ -163,17 +164,25 @@ class Strategy(nn.Module):
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
         """Restore :meth:`host_state`."""
 
-    def _replay_batch(self, stream_batch: int, batch: int) -> int:
+    # ------------------------------------------------------------------ sizes, known before a learner is built
+
+    @classmethod
+    def default_batch(cls, stream_batch: int) -> int:
+        """Samples per step where none are given: the stream minibatch, and with replay 128 more, as in the paper."""
+        return stream_batch + (REPLAY_BATCH if cls.composition in ("stream+replay", "replay") else 0)
+
+    @classmethod
+    def replay_size(cls, stream_batch: int, batch: int) -> int:
         """Replay samples in a batch; :class:`ConfigError` where the composition cannot have such a batch."""
-        match self.composition:
+        match cls.composition:
             case "stream" | "mixed" if batch != stream_batch:
                 raise ConfigError(
-                    f"{type(self).__name__} trains on stream minibatches only: batch ({batch}) must equal "
+                    f"{cls.__name__} trains on stream minibatches only: batch ({batch}) must equal "
                     f"stream_batch ({stream_batch})"
                 )
             case "stream+replay" if batch <= stream_batch:
                 raise ConfigError(
-                    f"{type(self).__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
+                    f"{cls.__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
                     f"larger than stream_batch ({stream_batch})"
                 )
             case "stream":
@@ -182,3 +191,8 @@ class Strategy(nn.Module):
                 return batch - stream_batch
             case _:
                 return batch
+
+    @classmethod
+    def replay_start(cls, options: Options, replay_size: int) -> int:
+        """Samples in the memory at which replay begins: one more than a batch takes from it."""
+        return replay_size + 1

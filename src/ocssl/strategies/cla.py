@@ -22,6 +22,8 @@ from ocssl.strategies.targets import EmaTeacher, StoredFeature
 class ClaB(Aligned):
     """Aligns stream features to a moving average of the encoder; no memory."""
 
+    label = "CLA-b"
+
     class Options(Aligned.Options):
         """Settings of the alignment and of the moving average."""
 
@@ -38,6 +40,8 @@ class ClaB(Aligned):
 class ClaE(ClaB):
     """Aligns replay features to a moving average of the encoder."""
 
+    label = "CLA-E"
+
     class Options(ClaB.Options):
         """Settings of the alignment and of the moving average."""
 
@@ -52,6 +56,7 @@ class ClaE(ClaB):
 class ClaR(Aligned):
     """Aligns replay features to the features stored with them: after each step, z* ← ½ z* + ½ z."""
 
+    label = "CLA-R"
     composition = "stream+replay"
     default_memory = "fifo"
 

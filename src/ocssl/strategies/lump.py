@@ -37,6 +37,8 @@ def draw_beta(alpha: float, generator: torch.Generator) -> Tensor:
 class Lump(Strategy):
     """Blends both views of each stream sample with those of a replay sample; λ is drawn once per pass."""
 
+    label = "LUMP"
+
     class Options(Strategy.Options):
         """Settings of LUMP."""
 

@@ -24,6 +24,8 @@ from ocssl.strategies.base import Setup, Strategy, register
 class OsirisR(Strategy):
     """Contrast within the stream, within the replay, and between the two."""
 
+    label = "Osiris-R"
+
     class Options(Strategy.Options):
         """Settings of Osiris-R."""
 

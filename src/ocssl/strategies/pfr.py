@@ -20,6 +20,8 @@ from ocssl.strategies.targets import Snapshot
 class Pfr(Aligned):
     """Aligns backbone features of stream samples to the encoder at the end of the last experience."""
 
+    label = "PFR"
+
     class Options(Aligned.Options):
         """Settings of the alignment."""
 

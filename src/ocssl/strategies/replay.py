@@ -20,11 +20,14 @@ from ocssl.strategies.base import Setup, Strategy, register
 class Finetune(Strategy):
     """Trains on the stream alone; on an i.i.d. stream this is i.i.d. training."""
 
+    label = "finetuning"
+
 
 @register("er")
 class ExperienceReplay(Strategy):
     """Trains on the stream minibatch and samples from the memory."""
 
+    label = "ER"
     composition = "stream+replay"
     default_memory = "reservoir"
 
@@ -33,6 +36,7 @@ class ExperienceReplay(Strategy):
 class MinimumRedundancy(Strategy):
     """Inserts the stream into the memory and trains on samples from the memory alone."""
 
+    label = "MinRed"
     composition = "replay"
     default_memory = "minred"
     insert_at = "before"

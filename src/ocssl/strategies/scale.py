@@ -56,6 +56,8 @@ class Scale(Strategy):
     in the first step with three or more samples, such that w · L_forget = ``forgetting_weight`` · L_contrast there.
     """
 
+    label = "SCALE"
+
     class Options(Strategy.Options):
         """Settings of SCALE."""
 

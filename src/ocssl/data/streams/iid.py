@@ -22,6 +22,9 @@ class Iid(StreamType):
             10, "Stream minibatch of the online strategy whose cost i.i.d. training equals.", ge=1
         )
         online_passes: int = setting(3, "Passes of the online strategy whose cost i.i.d. training equals.", ge=1)
+        online_experiences: int = setting(
+            20, "Experiences of the online stream whose cost i.i.d. training equals.", ge=1
+        )
 
     options: Options
 

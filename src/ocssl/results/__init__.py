@@ -1,0 +1,1 @@
+"""Results: read, compared with the paper, rendered."""
