@@ -1,4 +1,10 @@
-"""Minimum redundancy: keep samples that are far from each other in feature space."""
+"""Minimum redundancy: keeps samples that are far from each other in feature space.
+
+While there are too many samples, it drops argmaxᵢ maxⱼ≠ᵢ cos(zᵢ, zⱼ).
+
+Senthil Purushwalkam, Pedro Morgado and Abhinav Gupta. The Challenges of Continuous Self-Supervised Learning. ECCV 2022.
+arXiv:2203.12710.
+"""
 
 from __future__ import annotations
 

@@ -70,8 +70,9 @@ def build_backbone(backbone: str | nn.Module, image_size: int, options: Options 
     if isinstance(backbone, nn.Module):
         return backbone, _measured_width(backbone, image_size)
     name, short = split_name(backbone)
+    kind = _find(name)
     model = name.split(":", 1)[1:]
-    module: nn.Module = _find(name)(options or options_of(name)(**short), image_size, *model)
+    module: nn.Module = kind(options or options_of(name)(**short), image_size, *model)
     return module, getattr(module, "feature_dim", None) or _measured_width(module, image_size)
 
 

@@ -1,7 +1,8 @@
 """Latent alignment: L = L_SSL + ω · mean over views of d(a(z), ẑ), with d = −cos and a learned aligner a.
 
-CLA-b, CLA-E, CLA-R, CaSSLe, CaSSLe-R and PFR are this loss. They differ in the target ẑ and in the samples whose
-features z are aligned. CaSSLe aligns stream samples to the encoder at the end of the last experience.
+CLA-b, CLA-E, CLA-R, CaSSLe, CaSSLe-R and PFR minimise this loss. They differ in the target ẑ and in the samples whose
+features z are aligned. CaSSLe aligns stream samples to the encoder at the end of the last experience. CaSSLe-R, from
+the CLA paper, replays and aligns replay samples.
 
 CaSSLe: Enrico Fini, Victor G. Turrisi da Costa, Xavier Alameda-Pineda, Elisa Ricci, Karteek Alahari and Julien Mairal.
 Self-Supervised Models are Continual Learners. CVPR 2022. arXiv:2112.04215.

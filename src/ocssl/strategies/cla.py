@@ -2,6 +2,9 @@
 
 CLA-b and CLA-E take ẑ from a moving average of the encoder, CLA-R from the memory. CLA-b aligns stream samples and has
 no memory; CLA-E and CLA-R align replay samples.
+
+Giacomo Cignoni, Andrea Cossu, Alexandra Gomez-Villa, Joost van de Weijer and Antonio Carta. CLA: Latent Alignment for
+Online Continual Self-Supervised Learning. CoLLAs 2025. arXiv:2507.10434.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""LUMP: the loss of the method on blends x = λ · stream + (1 − λ) · replay, with λ ~ Beta(α, α)."""
+"""LUMP: L = L_SSL(x), the loss of the method on blends x = λ x_stream + (1 − λ) x_replay with λ ~ Beta(α, α).
+
+Divyam Madaan, Jaehong Yoon, Yuanchun Li, Yunxin Liu and Sung Ju Hwang. Representational Continuity for Unsupervised
+Continual Learning. ICLR 2022. arXiv:2110.06976.
+"""
 
 from __future__ import annotations
 

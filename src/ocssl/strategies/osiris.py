@@ -1,7 +1,10 @@
-"""Osiris-R: L = NT-Xent of the stream through g + ½ (cross loss + NT-Xent of the replay) through h.
+"""Osiris-R: L = NT-Xent(g(f_stream)) + ½ (L_cross(h(f_stream), h(f_replay)) + NT-Xent(h(f_replay))).
 
-g and h are two projectors on one backbone. The cross loss takes stream samples as anchors and replay samples as
-negatives, and the other way round.
+f are backbone features, and g and h are two projectors. In L_cross the two views of a sample are positives; the replay
+samples are the negatives of stream samples, and the other way round (mean of both).
+
+Yipeng Zhang, Laurent Charlin, Richard Zemel and Mengye Ren. Integrating Present and Past in Unsupervised Continual
+Learning. CoLLAs 2024. arXiv:2404.19132.
 """
 
 from __future__ import annotations

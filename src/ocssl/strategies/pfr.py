@@ -1,7 +1,10 @@
 """PFR, projected functional regularisation: L = L_SSL + ω · mean over views of −cos(a(f), f̂).
 
 f are the backbone's features of stream samples, and f̂ those of the encoder at the end of the last experience. PFR is
-not among the paper's compared methods.
+not among the compared methods of the CLA paper.
+
+Alex Gomez-Villa, Bartlomiej Twardowski, Lu Yu, Andrew D. Bagdanov and Joost van de Weijer. Continually Learning
+Self-Supervised Representations with Projected Functional Regularization. CVPR Workshops 2022. arXiv:2112.15022.
 """
 
 from __future__ import annotations

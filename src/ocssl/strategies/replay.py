@@ -1,4 +1,11 @@
-"""Strategies that add nothing to the loss of the method: they only choose the training batches."""
+"""Fine-tuning, experience replay and MinRed: L = L_SSL, the loss of the method; they differ in the training batches.
+
+Experience replay: Arslan Chaudhry, Marcus Rohrbach, Mohamed Elhoseiny, Thalaiyasingam Ajanthan, Puneet K. Dokania,
+Philip H. S. Torr and Marc'Aurelio Ranzato. On Tiny Episodic Memories in Continual Learning. 2019. arXiv:1902.10486.
+
+MinRed: Senthil Purushwalkam, Pedro Morgado and Abhinav Gupta. The Challenges of Continuous Self-Supervised Learning.
+ECCV 2022. arXiv:2203.12710.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 L_contrast is a supervised contrastive loss; its positives are the two views and pseudo-positive pairs of stream
 samples. L_forget is the cross-entropy between the pairwise similarities of a past model and those of the current one.
+
+Xiaofan Yu, Yunhui Guo, Sicun Gao and Tajana Rosing. SCALE: Online Self-Supervised Lifelong Learning without Prior
+Knowledge. CVPR Workshops 2023. arXiv:2208.11266.
 """
 
 from __future__ import annotations

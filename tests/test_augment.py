@@ -13,11 +13,15 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageEnhance
 
-from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD, Augmentation, Draws
+from ocssl.augment import Augmentation, Draws
 from ocssl.errors import ConfigError
+from ocssl.options import validate
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 ORDERS = list(itertools.permutations(range(4)))
+
+
+MEAN, STD = Augmentation.Options().mean, Augmentation.Options().std  # of CIFAR-100
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -52,8 +56,8 @@ def nothing(n: int, height: int, width: int) -> Draws:
 
 
 def plain(image_size: int) -> Augmentation:
-    """The clean order with a normalisation that does nothing, so that the views are pixels in [0, 1]."""
-    return Augmentation(image_size, mean=(0, 0, 0), std=(1, 1, 1))
+    """The default order with a normalisation that does nothing, so that the views are pixels in [0, 1]."""
+    return Augmentation(image_size, Augmentation.Options(mean=(0, 0, 0), std=(1, 1, 1)))
 
 
 def with_orders(draws: Draws, orders: list[tuple[int, ...]]) -> Draws:
@@ -274,11 +278,11 @@ def test_samples_that_are_not_drawn_for_jitter_keep_their_colours():
 # ----------------------------------------------------------------------------------------------- the two whole ways
 
 
-def slow_view(image: torch.Tensor, draws: Draws, i: int, size: int, order: str) -> torch.Tensor:
+def slow_view(image: torch.Tensor, draws: Draws, i: int, size: int, normalize_first: bool) -> torch.Tensor:
     """View i from first to last, one operation after the other, as the two orders are defined."""
-    mean, std = torch.tensor(CIFAR100_MEAN).view(3, 1, 1), torch.tensor(CIFAR100_STD).view(3, 1, 1)
+    mean, std = torch.tensor(MEAN).view(3, 1, 1), torch.tensor(STD).view(3, 1, 1)
     view = image / 255
-    if order == "authors":
+    if normalize_first:
         view = (view - mean) / std
     view = slow_crop(view, *(int(getattr(draws, side)[i]) for side in ("top", "left", "height", "width")), size)
     if draws.flip[i]:
@@ -289,24 +293,24 @@ def slow_view(image: torch.Tensor, draws: Draws, i: int, size: int, order: str) 
         view = slow_jitter(view.clamp(0, 1), jitter_order, [*draws.factors[i].tolist(), draws.hue[i].item()])
     if draws.gray[i]:
         view = luma(view).expand(3, size, size)
-    return view if order == "authors" else (view - mean) / std
+    return view if normalize_first else (view - mean) / std
 
 
-@pytest.mark.parametrize("order", ["clean", "authors"])
-def test_a_view_is_what_one_operation_after_the_other_gives(order):
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_a_view_is_what_one_operation_after_the_other_gives(normalize_first):
     n, size = 64, 8
-    augment = Augmentation(size, order=order)
+    augment = Augmentation(size, Augmentation.Options(normalize_first=normalize_first))
     images, draws = photos(n, 10, 10), augment.draw(n, 10, 10, seeded(3))
     for choice in (draws.flip, draws.jitter, draws.gray, draws.jitter & draws.gray):
         assert 0 < choice.sum() < n
     views = augment.apply(images, draws)
     for i in range(n):
-        assert_same_pixels(views[i], slow_view(images[i], draws, i, size, order), 2e-4)
+        assert_same_pixels(views[i], slow_view(images[i], draws, i, size, normalize_first), 2e-4)
 
 
-def test_in_the_authors_order_jitter_clamps_normalised_values_and_its_absence_keeps_them():
+def test_after_the_normalisation_jitter_clamps_normalised_values_and_its_absence_keeps_them():
     images = photos(2, 8, 8)
-    augment = Augmentation(8, order="authors")
+    augment = Augmentation(8, Augmentation.Options(normalize_first=True))
     draws = replace(nothing(2, 8, 8), jitter=torch.tensor([True, False]))
     jittered, kept = augment.apply(images, draws)
     normalised = augment.normalize(images)
@@ -314,11 +318,11 @@ def test_in_the_authors_order_jitter_clamps_normalised_values_and_its_absence_ke
     assert kept.min() < 0
     assert kept.max() > 1
     assert_same_pixels(jittered, normalised[0].clamp(0, 1), 1e-4)
-    darker_than_mean = images[0] / 255 < torch.tensor(CIFAR100_MEAN).view(3, 1, 1)
+    darker_than_mean = images[0] / 255 < torch.tensor(MEAN).view(3, 1, 1)
     assert jittered[darker_than_mean].abs().max() < 1e-6
 
 
-def test_clean_views_stay_within_what_pixels_can_be():
+def test_views_normalised_last_stay_within_what_pixels_can_be():
     augment = Augmentation(8)
     views = augment(photos(64, 8, 8), views=2, generator=seeded())
     pixels = views * augment.std + augment.mean
@@ -328,7 +332,7 @@ def test_clean_views_stay_within_what_pixels_can_be():
 
 def test_normalize_subtracts_the_mean_and_divides_by_the_deviation():
     images, mean, std = photos(2, 4, 4), (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
-    got = Augmentation(4, mean=mean, std=std).normalize(images)
+    got = Augmentation(4, Augmentation.Options(mean=mean, std=std)).normalize(images)
     for channel in range(3):
         expected = (images[:, channel].double() / 255 - mean[channel]) / std[channel]
         assert_same_pixels(got[:, channel].double(), expected, 1e-6)
@@ -337,9 +341,10 @@ def test_normalize_subtracts_the_mean_and_divides_by_the_deviation():
 # ----------------------------------------------------------------------------------------- who shares what with whom
 
 
-@pytest.mark.parametrize("order", ["clean", "authors"])
-def test_the_same_generator_state_gives_the_same_views(order):
-    augment, images = Augmentation(8, order=order), photos(6, 8, 8)
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_the_same_generator_state_gives_the_same_views(normalize_first):
+    augment = Augmentation(8, Augmentation.Options(normalize_first=normalize_first))
+    images = photos(6, 8, 8)
     first, second = (augment(images, views=2, generator=seeded(4)) for _ in range(2))
     other = augment(images, views=2, generator=seeded(5))
     assert torch.equal(first, second)
@@ -372,24 +377,41 @@ def test_the_images_themselves_are_left_alone():
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
-def test_an_unknown_order_is_refused_with_the_nearest_one():
-    with pytest.raises(ConfigError, match="unknown augmentation order 'author'; did you mean 'authors'"):
-        Augmentation(8, order="author")
+def refusal(**given: object) -> str:
+    with pytest.raises(ConfigError) as refused:
+        validate(Augmentation.Options, given)
+    return str(refused.value)
 
 
 @pytest.mark.parametrize("std", [(0.2, 0.0, 0.2), (0.2, 0.2, -1.0)])
 def test_a_deviation_that_is_not_positive_is_refused(std):
-    with pytest.raises(ConfigError, match="std must be positive in every channel"):
-        Augmentation(8, std=std)
+    assert refusal(std=std) == f"std must be positive in every channel, not {std}"
 
 
-def test_a_number_of_channels_other_than_three_is_refused():
-    with pytest.raises(ConfigError, match="mean and std need one number for each of 3 channels, not 1 and 3"):
-        Augmentation(8, mean=(0.5,))
+@pytest.mark.parametrize("mean", [(0.5,), 0.5, "grey", (0.5, 0.5, float("nan"))])
+def test_a_number_of_channels_other_than_three_is_refused(mean):
+    assert refusal(mean=mean).startswith("mean must be three numbers, one per channel, not ")
 
 
-@pytest.mark.parametrize("order", ["clean", "authors"])
-def test_views_are_float32_whatever_kind_of_number_describes_the_channels(order):
-    augment = Augmentation(8, order=order, mean=np.array([0.5, 0.5, 0.5]), std=np.array([1.0, 1.0, 1.0]))
+def test_ranges_of_crops_are_checked():
+    assert refusal(crop_scale=(0.5, 0.2)) == (
+        "crop_scale must be two numbers above 0 and at most 1, low and high, not (0.5, 0.2)"
+    )
+    assert refusal(crop_scale=(0.2, 2.0)).startswith("crop_scale must be two numbers above 0 and at most 1")
+    assert refusal(crop_ratio=(0.0, 1.0)) == "crop_ratio must be two numbers above 0, low and high, not (0.0, 1.0)"
+    assert refusal(crop_ratio=1.0).startswith("crop_ratio must be two numbers, low and high, not 1.0")
+
+
+def test_probabilities_and_strengths_are_checked():
+    for name in ("flip", "jitter", "gray", "brightness", "contrast", "saturation"):
+        assert refusal(**{name: 1.5}) == f"{name} must be a number from 0 to 1, not 1.5"
+    assert refusal(hue=0.6) == "hue must be a number from 0 to 0.5, not 0.6"
+    assert refusal(normalize_first="yes") == "normalize_first must be True or False, not 'yes'"
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_views_are_float32_whatever_kind_of_number_describes_the_channels(normalize_first):
+    given = {"mean": np.array([0.5, 0.5, 0.5]), "std": np.array([1.0, 1.0, 1.0]), "normalize_first": normalize_first}
+    augment = Augmentation(8, validate(Augmentation.Options, given))
     assert augment(photos(2, 8, 8), views=2, generator=seeded()).dtype == torch.float32
     assert augment.normalize(photos(2, 8, 8)).dtype == torch.float32

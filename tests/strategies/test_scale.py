@@ -16,6 +16,7 @@ from ocssl.errors import ConfigError
 from ocssl.losses import relation_distillation, supervised_contrastive
 from ocssl.methods import Dims
 from ocssl.strategies import Scale
+from ocssl.strategies.authors import ScaleAuthors
 from ocssl.strategies.scale import pseudo_positives
 
 
@@ -98,11 +99,11 @@ def parts(strategy, encoder, batch, views):
     return strategy.losses(batch, views, encoder(views, joint=True))
 
 
-def by_hand(strategy, encoder, batch, views, anchor_rows, raw=False):
+def by_hand(strategy, encoder, batch, views, anchor_rows, normalize=True):
     """Both parts from the pure functions: pairs among the anchors by their backbone features, relations of one view."""
     now, before = encoder(views, joint=True), strategy.past(views, joint=True)
     current, past = (F.normalize(features.projected, dim=-1) for features in (now, before))
-    alike = pseudo_positives(now.backbone if raw else F.normalize(now.backbone, dim=-1))
+    alike = pseudo_positives(F.normalize(now.backbone, dim=-1) if normalize else now.backbone)
     anchors = torch.zeros(len(batch), dtype=torch.bool)
     anchors[anchor_rows] = True
     pairs = torch.zeros(len(batch), len(batch), dtype=torch.bool)
@@ -116,14 +117,14 @@ def by_hand(strategy, encoder, batch, views, anchor_rows, raw=False):
     ("anchors", "replay", "rows"),
     [("stream", 5, slice(0, 3)), ("replay", 5, slice(3, 6)), ("stream", 0, slice(0, 3)), ("replay", 0, slice(0, 3))],
 )
-@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 def test_the_loss_is_contrast_of_the_anchors_plus_weighted_forgetting(
-    build, some_views, batch_of, anchors, replay, rows, raw
+    build, some_views, batch_of, anchors, replay, rows, normalize
 ):
-    strategy, encoder = build(Scale, anchors=anchors, raw=raw)
+    strategy, encoder = build(ScaleAuthors, anchors=anchors, normalize_features=normalize)
     batch, views = batch_of(3, replay), some_views(3 + replay)
     got = parts(strategy, encoder, batch, views)
-    contrast, forgetting = by_hand(strategy, encoder, batch, views, rows, raw)
+    contrast, forgetting = by_hand(strategy, encoder, batch, views, rows, normalize)
     torch.testing.assert_close(got["contrast"], contrast)
     torch.testing.assert_close(got["forgetting"], strategy.weight * forgetting)
 
@@ -141,7 +142,7 @@ def test_one_or_two_samples_have_nothing_to_forget_and_leave_the_weight_open(bui
 
 
 def test_the_first_step_fixes_the_weight_and_later_steps_keep_it(build, some_views, batch_of):
-    strategy, encoder = build(Scale, share=0.15)
+    strategy, encoder = build(Scale, forgetting_weight=0.15)
     first = parts(strategy, encoder, batch_of(3, 0), some_views(3))
     weight = strategy.weight.clone()
     _, forgetting = by_hand(strategy, encoder, batch_of(3, 0), some_views(3), slice(0, 3))
@@ -175,9 +176,14 @@ def test_the_past_model_stays_in_evaluation_mode():
     assert not any(module.training for module in strategy.past.modules())
 
 
-@pytest.mark.parametrize("past", ["pass", "minibatch"])
-def test_the_past_model_is_copied_after_each_pass_or_after_each_minibatch(build, some_views, batch_of, past):
-    strategy, encoder = build(Scale, past=past)
+@pytest.mark.parametrize(
+    ("kind", "options", "each_pass"),
+    [(Scale, {}, False), (ScaleAuthors, {"teacher_update": "minibatch"}, False), (ScaleAuthors, {}, True)],
+)
+def test_the_past_model_is_copied_after_each_pass_or_after_each_minibatch(
+    build, some_views, batch_of, kind, options, each_pass
+):
+    strategy, encoder = build(kind, **options)
     for parameter in encoder.parameters():
         parameter.data.fill_(0.5)
 
@@ -187,7 +193,7 @@ def test_the_past_model_is_copied_after_each_pass_or_after_each_minibatch(build,
     assert not follows()
     views = some_views(3)
     strategy.after_step(StepOutput(batch_of(3, 0), views, encoder(views, joint=True).detach(), {}), encoder, None)
-    assert follows() == (past == "pass")
+    assert follows() == each_pass
     strategy.after_minibatch(encoder)
     assert follows()
 
@@ -197,8 +203,10 @@ def test_the_projector_is_512_512_128_without_norms():
     assert [tuple(layer.weight.shape) for layer in layers] == [(512, 512), (128, 512)]
 
 
-def test_unknown_options_are_refused_with_the_nearest(build):
-    with pytest.raises(ConfigError, match="unknown anchors 'streams'; did you mean 'stream'"):
-        build(Scale, anchors="streams")
-    with pytest.raises(ConfigError, match="unknown past 'batch'; did you mean 'minibatch'"):
-        build(Scale, past="batch")
+def test_unknown_options_are_refused_with_the_known_ones(build):
+    with pytest.raises(ConfigError, match="anchors must be 'stream' or 'replay', not 'streams'"):
+        build(ScaleAuthors, anchors="streams")
+    with pytest.raises(ConfigError, match="teacher_update must be 'minibatch' or 'pass', not 'batch'"):
+        build(ScaleAuthors, teacher_update="batch")
+    with pytest.raises(ConfigError, match="unknown setting 'anchors'"):
+        build(Scale, anchors="stream")

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ocssl.optimizer import SGD
+from ocssl.errors import ConfigError
+from ocssl.optim import SGD, registry
+from ocssl.options import validate
 
 
 def parameters() -> list[nn.Parameter]:
@@ -31,7 +33,7 @@ def gradients(steps: int) -> list[list[Tensor | None]]:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_steps_follow_the_recurrence(momentum: float, weight_decay: float) -> None:
     weights = parameters()
-    optimizer = SGD(weights, lr=0.3, momentum=momentum, weight_decay=weight_decay, fused=False)
+    optimizer = SGD(weights, SGD.Options(lr=0.3, momentum=momentum, weight_decay=weight_decay))
     expected = [weight.detach().double() for weight in weights]
     velocity = [torch.zeros_like(weight) for weight in expected]
     for given in gradients(5):
@@ -51,8 +53,9 @@ def test_steps_follow_the_recurrence(momentum: float, weight_decay: float) -> No
 @pytest.mark.parametrize("fused", [False, True])
 def test_steps_are_those_of_torch_to_the_bit(fused: bool) -> None:
     ours, theirs = parameters(), parameters()
-    settings = {"lr": 0.3, "momentum": 0.9, "weight_decay": 1e-2, "fused": fused}
-    optimizer, reference = SGD(ours, **settings), torch.optim.SGD(theirs, **settings)
+    settings = {"lr": 0.3, "momentum": 0.9, "weight_decay": 1e-2}
+    optimizer = SGD(ours, SGD.Options(**settings), fused=fused)
+    reference = torch.optim.SGD(theirs, **settings, fused=fused)
     for weight in theirs:
         reference.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
     for given in gradients(5):
@@ -68,10 +71,40 @@ def test_steps_are_those_of_torch_to_the_bit(fused: bool) -> None:
 
 def test_gradients_are_forgotten() -> None:
     weights = parameters()
-    optimizer = SGD(weights, lr=0.3, momentum=0.9, weight_decay=0.0, fused=False)
+    optimizer = SGD(weights, SGD.Options(lr=0.3))
     sum(weight.sum() for weight in weights).backward()
     optimizer.zero_grad()
     assert all(weight.grad is None for weight in weights)
+
+
+def test_a_restored_optimizer_goes_on_exactly() -> None:
+    assert registry.get("sgd") is SGD
+    weights, twins = parameters(), parameters()
+    first, second = (SGD(some, SGD.Options(lr=0.3)) for some in (weights, twins))
+    steps = gradients(6)
+
+    def step(optimizer: SGD, given: list[Tensor | None]) -> None:
+        for weight, gradient in zip(optimizer.parameters, given, strict=True):
+            weight.grad = None if gradient is None else gradient.clone()
+        optimizer.step()
+
+    for given in steps[:3]:
+        step(first, given)
+    for weight, twin in zip(weights, twins, strict=True):
+        twin.data.copy_(weight.data)
+    assert [*first.state_dict()] == ["momentum.0", "momentum.1", "momentum.2"]
+    second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
+    for given in steps[3:]:
+        step(first, given)
+        step(second, given)
+    assert all(torch.equal(weight, twin) for weight, twin in zip(weights, twins, strict=True))
+
+
+@pytest.mark.parametrize("name", ["lr", "momentum", "weight_decay"])
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), "0.1", True])
+def test_settings_out_of_range_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0, not {value!r}"):
+        validate(SGD.Options, {name: value})
 
 
 def test_training_uncompiled_imports_no_compiler() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.memory import Column, Fifo, Memory, MinRed, Reservoir
+from ocssl.memory import Column, Fifo, Memory, MinRed, MinRedOriginal, Reservoir, registry
+from ocssl.options import validate
 
 KINDS = [Fifo, Reservoir, MinRed]
 DIM = 5
@@ -27,8 +28,15 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make(kind: type[Memory], capacity: int, staging: int, dim: int = DIM, **options) -> Memory:
-    return kind(capacity, (3, 1, 1), staging=staging, columns={"features": Column((dim,))}, **options)
+def make(kind: type[Memory], capacity: int, staging: int, dim: int = DIM, **given) -> Memory:
+    options = validate(kind.Options, given)
+    return kind(capacity, (3, 1, 1), staging=staging, columns={"features": Column((dim,))}, options=options)
+
+
+def make_minred(drops: str, capacity: int, staging: int, dim: int = DIM) -> Memory:
+    """The default where samples are dropped one by one, the original variant where they are dropped at once."""
+    kind = MinRed if drops == "sequential" else MinRedOriginal
+    return make(kind, capacity, staging, dim)
 
 
 def pictures(identities: list[int]) -> torch.Tensor:
@@ -231,7 +239,7 @@ def quarter_turns(count: int, generator: torch.Generator) -> torch.Tensor:
 def test_minred_drops_what_the_slow_version_drops_before_at_and_after_full(drops, features, sizes):
     for seed in range(4):
         generator, pool, capacity = seeded(seed), [], 9
-        memory = make(MinRed, capacity, staging=4, dim=features(1, seeded()).shape[1], drops=drops)
+        memory = make_minred(drops, capacity, staging=4, dim=features(1, seeded()).shape[1])
         for batch in minibatches(sizes):
             new = features(len(batch), generator)
             memory.add(pictures(batch), {"features": new}, generator)
@@ -243,7 +251,7 @@ def test_minred_drops_what_the_slow_version_drops_before_at_and_after_full(drops
 def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
     for seed in range(5):
         generator, pool, capacity = seeded(seed), [], 8
-        memory = make(MinRed, capacity, staging=3, drops=drops)
+        memory = make_minred(drops, capacity, staging=3)
         for step, batch in enumerate(minibatches([3, 2, 3, 3, 1, 3, 3, 2, 3, 3, 3, 1])):
             new = random_features(len(batch), generator)
             described = step % 3 == 1
@@ -263,7 +271,7 @@ def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
 
 
 def full_minred(features: list[list[float]], drops: str) -> Memory:
-    memory = make(MinRed, capacity=len(features), staging=2, dim=2, drops=drops)
+    memory = make_minred(drops, capacity=len(features), staging=2, dim=2)
     for number, feature in enumerate(features):
         memory.add(pictures([number]), {"features": torch.tensor([feature])}, seeded())
     return memory
@@ -303,9 +311,26 @@ def test_the_length_of_a_feature_does_not_matter_to_minred():
     assert sorted(identities(short)) == sorted(identities(long))
 
 
-def test_minred_refuses_an_unknown_way_to_drop():
-    with pytest.raises(ConfigError, match="unknown way to drop 'simultanious'; did you mean 'simultaneous'"):
-        make(MinRed, capacity=4, staging=2, drops="simultanious")
+def test_the_original_variant_can_choose_one_by_one_too():
+    kind = registry.get("minred", variant="original")
+    assert kind is MinRedOriginal
+    assert not make(kind, capacity=4, staging=2).sequential
+    assert not kind(4, (3, 1, 1), staging=2, columns={"features": Column((DIM,))}).sequential
+    assert make(kind, capacity=4, staging=2, selection="sequential").sequential
+
+
+def test_minred_refuses_an_unknown_selection():
+    with pytest.raises(ConfigError, match="selection must be 'sequential' or 'simultaneous', not 'simultanious'"):
+        make(MinRedOriginal, capacity=4, staging=2, selection="simultanious")
+    with pytest.raises(ConfigError, match="unknown setting 'selection'"):
+        make(MinRed, capacity=4, staging=2, selection="sequential")
+
+
+@every_kind
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+def test_a_memory_of_no_samples_is_refused(kind, size):
+    with pytest.raises(ConfigError, match=f"memory_size must be a whole number of at least 1, not {size}"):
+        make(kind, capacity=4, staging=2, memory_size=size)
 
 
 # ------------------------------------------------------------------------------------------------- stored features
@@ -426,5 +451,5 @@ def test_minred_needs_features():
 
 
 def test_a_column_cannot_take_the_name_of_what_a_memory_keeps_anyway() -> None:
-    with pytest.raises(ConfigError, match="column 'born' of its own"):
+    with pytest.raises(ConfigError, match="column 'born' is one of the memory's own"):
         Fifo(4, (3, 2, 2), staging=2, columns={"born": Column((1,))})

@@ -1,4 +1,4 @@
-"""What tests of single strategies are built from."""
+"""Fixtures of tests of single strategies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from ocssl.batch import Batch
 from ocssl.methods import Dims, SimSiam
 from ocssl.nn import Encoder
+from ocssl.options import validate
 from ocssl.strategies import Setup, Strategy
 
 IMAGE_SIZE = 4
@@ -29,7 +30,7 @@ def build() -> Callable[..., tuple[Strategy, Encoder]]:
             backbone = nn.Sequential(nn.Flatten(), nn.Linear(3 * IMAGE_SIZE**2, dims.feature))
             encoder = Encoder(backbone, head, dims.feature)
             setup = Setup(encoder, method, dims, encoder.output_dim, IMAGE_SIZE, stream_batch, batch)
-            return kind(setup, **options), encoder
+            return kind(setup, validate(kind.Options, options)), encoder
 
     return make
 

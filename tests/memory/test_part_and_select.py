@@ -47,9 +47,9 @@ def test_points_that_coincide_still_fill_the_memory() -> None:
     assert part_and_select(np.zeros((5, 2)), 3).tolist() == [0, 1, 2]
 
 
-def test_it_is_what_scale_used_in_its_origin_and_is_not_offered_otherwise() -> None:
-    assert "part-and-select" not in ocssl.memory.names()
-    learner = small_learner("scale", variant="origin").partial_fit(small_stream(40))
+def test_it_is_the_memory_of_the_original_scale_and_is_not_listed() -> None:
+    assert "part-and-select" not in ocssl.memory.registry.names()
+    learner = small_learner("scale", variant="original").partial_fit(small_stream(40))
     assert type(learner.train_state.memory).__name__ == "PartAndSelect"
     assert len(learner.train_state.memory) == 20
 
@@ -57,7 +57,7 @@ def test_it_is_what_scale_used_in_its_origin_and_is_not_offered_otherwise() -> N
 def test_a_step_that_works_on_the_host_is_not_captured() -> None:
     from ocssl.execution import Eager, make_executor
 
-    train_state = small_learner("scale", variant="origin").train_state
+    train_state = small_learner("scale", variant="original").train_state
     assert isinstance(make_executor("auto", train_state), Eager)
     with pytest.raises(ocssl.errors.ConfigError, match="cannot capture memory PartAndSelect"):
         make_executor("graph", train_state)

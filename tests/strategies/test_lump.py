@@ -11,6 +11,7 @@ from scipy.stats import beta, kstest
 from ocssl.errors import ConfigError
 from ocssl.memory import Reservoir
 from ocssl.strategies import Lump
+from ocssl.strategies.authors import LumpOriginal
 from ocssl.strategies.lump import draw_beta
 
 
@@ -34,7 +35,7 @@ def test_shares_are_never_nan_or_outside_zero_to_one():
 
 @pytest.mark.parametrize("alpha", [0, -1.0])
 def test_a_beta_distribution_that_does_not_exist_is_refused(build, alpha):
-    with pytest.raises(ConfigError, match=f"alpha must be positive, not {alpha}"):
+    with pytest.raises(ConfigError, match=f"alpha must be a number above 0, not {alpha}"):
         build(Lump, batch=3, alpha=alpha)
 
 
@@ -57,8 +58,8 @@ def test_without_replay_samples_there_is_nothing_to_blend(build, some_views, bat
     assert torch.equal(strategy.mix(views, batch_of(3, 0), seeded()), views)
 
 
-def test_the_origin_blends_the_second_view_with_the_stored_one(build, some_views, batch_of):
-    strategy, _ = build(Lump, stream_batch=3, batch=3, second_view="stored")
+def test_the_original_blends_the_second_view_with_the_stored_one(build, some_views, batch_of):
+    strategy, _ = build(LumpOriginal, stream_batch=3, batch=3)
     assert strategy.columns()["view"].shape == (3, 4, 4)
     views, stored = some_views(6), torch.randn(3, 3, 4, 4, generator=seeded(7))
     mixed = strategy.mix(views, replace(batch_of(3, 3), recalled={"view": stored}), seeded(3))
@@ -67,10 +68,13 @@ def test_the_origin_blends_the_second_view_with_the_stored_one(build, some_views
     torch.testing.assert_close(mixed[1], share * views[1, :3] + (1 - share) * stored)
 
 
-@pytest.mark.parametrize(("eager", "first"), [(False, 4), (True, 3)])
-def test_blending_begins_with_one_sample_more_than_a_batch_or_with_a_batch(build, eager, first):
-    strategy, _ = build(Lump, stream_batch=3, batch=3, eager=eager)
-    memory = Reservoir(8, (3, 4, 4), staging=3)
+@pytest.mark.parametrize(
+    ("kind", "options", "first"),
+    [(Lump, {}, 4), (LumpOriginal, {"early_replay": False}, 4), (LumpOriginal, {}, 3)],
+)
+def test_blending_begins_with_one_sample_more_than_a_batch_or_with_a_batch(build, kind, options, first):
+    strategy, _ = build(kind, stream_batch=3, batch=3, **options)
+    memory = Reservoir(8, (3, 4, 4), staging=3, columns=strategy.columns())
     sizes = []
     for _ in range(6):
         stream = torch.ones(3, 3, 4, 4, dtype=torch.uint8)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ocssl.errors import ConfigError
 from ocssl.losses import cross_contrast, nt_xent
 from ocssl.nn.encoder import over_views
+from ocssl.optim import SGD
 from ocssl.strategies import OsirisR
+from ocssl.strategies.authors import OsirisRAuthors, OsirisROriginal
 
 joint_or_not = pytest.mark.parametrize("joint", [True, False])
 
@@ -43,7 +46,7 @@ def test_without_replay_only_the_stream_part_is_left(build, some_views, batch_of
 
 @pytest.mark.parametrize(("head", "trained"), [("trained", True), ("copied", True), ("frozen", False)])
 def test_h_is_trained_unless_it_is_frozen_and_the_backbone_always_is(build, some_views, batch_of, head, trained):
-    strategy, encoder = build(OsirisR, head=head)
+    strategy, encoder = build(OsirisRAuthors, head=head)
     sum(strategy.losses(batch_of(3, 5), some_views(8), encoder(some_views(8), joint=True)).values()).backward()
     assert all((p.grad is not None) == trained for p in strategy.h.parameters())
     assert all(p.grad is not None for p in encoder.backbone.parameters())
@@ -51,14 +54,14 @@ def test_h_is_trained_unless_it_is_frozen_and_the_backbone_always_is(build, some
 
 @pytest.mark.parametrize("head", ["trained", "copied", "frozen"])
 def test_h_starts_at_random_and_only_a_copied_one_becomes_g_at_the_first_boundary(build, head):
-    strategy, encoder = build(OsirisR, head=head)
+    strategy, encoder = build(OsirisRAuthors, head=head)
     assert not same(strategy.h, encoder.projector)
     strategy.boundary(encoder)
     assert same(strategy.h, encoder.projector) == (head == "copied")
 
 
 def test_a_copied_head_is_copied_once(build):
-    strategy, encoder = build(OsirisR, head="copied")
+    strategy, encoder = build(OsirisRAuthors, head="copied")
     strategy.boundary(encoder)
     for parameter in encoder.projector.parameters():
         parameter.data.fill_(0.5)
@@ -67,9 +70,38 @@ def test_a_copied_head_is_copied_once(build):
 
 
 def test_whether_h_was_copied_is_remembered(build):
-    strategy, encoder = build(OsirisR, head="copied")
+    strategy, encoder = build(OsirisRAuthors, head="copied")
     strategy.boundary(encoder)
-    twin, _ = build(OsirisR, head="copied")
+    twin, _ = build(OsirisROriginal)
     twin.load_host_state(strategy.host_state())
     twin.boundary(encoder)
     assert not same(twin.h, encoder.projector)
+
+
+@pytest.mark.parametrize(("kind", "times"), [(OsirisR, 1), (OsirisROriginal, 1), (OsirisRAuthors, 2)])
+def test_the_authors_apply_each_update_twice_with_one_gradient(build, kind, times):
+    strategy, _ = build(kind)
+    weight, expected = (torch.nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
+    options = SGD.Options(lr=0.1, momentum=0.9, weight_decay=0.01)
+    optimizer, plain = strategy.wrap_optimizer(SGD([weight], options)), SGD([expected], options)
+    for one, parameter in ((optimizer, weight), (plain, expected)):
+        one.zero_grad()
+        parameter.grad = torch.tensor([0.5, 3.0])
+    optimizer.step()
+    for _ in range(times):
+        plain.step()
+    assert torch.equal(weight, expected)
+    assert optimizer.parameters == [weight]
+    assert torch.equal(optimizer.state_dict()["momentum.0"], plain.state_dict()["momentum.0"])
+
+
+def test_a_repeated_optimizer_restores_its_state(build):
+    strategy, _ = build(OsirisRAuthors)
+    optimizer = strategy.wrap_optimizer(SGD([torch.nn.Parameter(torch.zeros(2))], SGD.Options()))
+    optimizer.load_state_dict({"momentum.0": torch.tensor([1.0, 2.0])})
+    assert optimizer.state_dict()["momentum.0"].tolist() == [1.0, 2.0]
+
+
+def test_no_update_at_all_is_refused(build):
+    with pytest.raises(ConfigError, match="repeat_updates must be a whole number of at least 1, not 0"):
+        build(OsirisRAuthors, repeat_updates=0)
