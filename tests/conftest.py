@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ocssl.data.catalog import data_sets
+from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
 from ocssl.memory import base as memories

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ocssl import Learner
 from ocssl.cli import app
-from ocssl.data.origin import Reader
+from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
 from ocssl.export.features import embed

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from filelock import FileLock, Timeout
 
-from ocssl.data.origin import Item, Reader
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import BadImage, decode

@@ -43,7 +43,7 @@ class Pool:
     @property
     def identity(self) -> str:
         """Changes with the files that the images come from, where those are known."""
-        return self._source.about.identity
+        return self._source.info.identity
 
     @property
     def reads(self) -> bool:

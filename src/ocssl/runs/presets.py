@@ -11,8 +11,8 @@ from typing import Any
 
 from ocssl import settings
 from ocssl.data.catalog import dataset_spec
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
 from ocssl.runs.config import RunConfig, check_names, parse
 from ocssl.runs.paper import table
