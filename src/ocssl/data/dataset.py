@@ -17,6 +17,7 @@ from ocssl.errors import ConfigError, InputError
 
 Channels = tuple[float, float, float]
 Column = npt.NDArray[np.generic]
+Columns = Callable[[str], Column] | None
 
 IMAGENET_MEAN: Channels = (0.485, 0.456, 0.406)
 IMAGENET_STD: Channels = (0.229, 0.224, 0.225)
@@ -62,11 +63,7 @@ class Dataset(ABC):
     """
 
     def __init__(
-        self,
-        info: DatasetInfo,
-        image_size: int,
-        labels: Tensor | None = None,
-        columns: Callable[[str], Column] | None = None,
+        self, info: DatasetInfo, image_size: int, labels: Tensor | None = None, columns: Columns = None
     ) -> None:
         self.info = info
         self.name, self.classes, self.skipped = info.name, info.classes, info.skipped
@@ -108,11 +105,7 @@ class ResidentDataset(Dataset):
     """
 
     def __init__(
-        self,
-        pixels: Tensor,
-        info: DatasetInfo,
-        labels: Tensor | None = None,
-        columns: Callable[[str], Column] | None = None,
+        self, pixels: Tensor, info: DatasetInfo, labels: Tensor | None = None, columns: Columns = None
     ) -> None:
         if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1:] != (3, *pixels.shape[-1:] * 2):
             raise InputError(f"images must be uint8 (N, 3, S, S), not {pixels.dtype} {tuple(pixels.shape)}")
@@ -141,12 +134,7 @@ class MappedDataset(Dataset):
     _GIVE_BACK_BYTES = 32 << 20
 
     def __init__(
-        self,
-        path: Path,
-        image_size: int,
-        info: DatasetInfo,
-        labels: Tensor | None = None,
-        columns: Callable[[str], Column] | None = None,
+        self, path: Path, image_size: int, info: DatasetInfo, labels: Tensor | None = None, columns: Columns = None
     ) -> None:
         super().__init__(info, image_size, labels, columns)
         with open(path, "rb") as file:
