@@ -21,7 +21,7 @@ API = {
         "Data and streams",
         [
             "ocssl.data.loading",
-            "ocssl.data.source",
+            "ocssl.data.dataset",
             "ocssl.data.streams.base",
             "ocssl.data.streams.class_incremental",
             "ocssl.data.streams.blurred",

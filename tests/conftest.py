@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ocssl import augment, memory, methods, optim, strategies
-from ocssl.data.catalog import data_sets
+from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
 from ocssl.nn import backbones

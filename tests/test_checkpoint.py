@@ -21,6 +21,7 @@ import torch
 
 import ocssl
 from ocssl import checkpoint
+from ocssl.common import files
 from ocssl.errors import CheckpointError
 
 TENSORS = {
@@ -90,6 +91,11 @@ def test_a_later_save_replaces_the_earlier_one_and_leaves_no_litter(saved):
     assert {file.name for file in saved.iterdir()} == {"learner.json", tensors_file(saved).name}
 
 
+def test_a_part_of_a_state_is_read_by_its_prefix():
+    tensors = {"encoder.w": torch.ones(1), "encoder.bn.b": torch.zeros(1), "encoders": torch.ones(2)}
+    assert checkpoint.sub_state(tensors, "encoder.") == {"w": tensors["encoder.w"], "bn.b": tensors["encoder.bn.b"]}
+
+
 def test_missing_folders_are_made(tmp_path):
     checkpoint.write(tmp_path / "a" / "b", "learner", FACTS, TENSORS)
     assert_holds(tmp_path / "a" / "b")
@@ -122,7 +128,8 @@ def test_a_second_writer_waits_for_the_first_and_the_state_is_whole(tmp_path, mo
             second.start()
             second.join(0.3)
 
-    monkeypatch.setattr(checkpoint, "sync", sync_and_let_the_second_in)
+    for module in (checkpoint, files):
+        monkeypatch.setattr(module, "sync", sync_and_let_the_second_in)
     checkpoint.write(folder, "learner", FACTS, TENSORS)
     assert done[:3] == [*done[:2], folder]
     second.join()
@@ -270,7 +277,13 @@ def test_the_trap_would_have_sprung(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "litter", [["tensors-0badc0ffee00.safetensors"], ["tensors-1.safetensors", "draft-1.json"], [".tmpmafAEy"]]
+    "litter",
+    [
+        ["tensors-0badc0ffee00.safetensors"],
+        ["tensors-1.safetensors", ".learner.json.0badc0ff"],
+        ["tensors-1.safetensors", "draft-1.json"],  # of earlier versions
+        [".tmpmafAEy"],
+    ],
 )
 def test_a_save_that_was_killed_leaves_the_earlier_state_and_the_next_one_cleans_up(saved, litter):
     """Killed after part of the tensors, or after the draft of the index: what such a death leaves lies around."""

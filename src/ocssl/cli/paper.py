@@ -227,11 +227,11 @@ def _line(filled: Filled) -> str:
 
 
 def _is_there(dataset: str, root: Path | None) -> bool:
-    from ocssl.data.presence import presence
+    from ocssl.data.loading import status
     from ocssl.paper.tables import probed_on, trained_on
 
     names = [trained_on(dataset), *filter(None, [probed_on(dataset)])]
-    return all(presence(name, "train", root=root).state in ("ready", "found") for name in names)
+    return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
 
 
 def _print_problems(console: Console, store: Store, more: Iterable[str] = ()) -> None:

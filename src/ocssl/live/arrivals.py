@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from ocssl.data.formats.files import image_files
-from ocssl.data.origin import Item, Reader
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import DataError
 from ocssl.live.ledger import Ledger
 

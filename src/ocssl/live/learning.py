@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from ocssl.common.signals import Interrupted, StopRequest
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.reader import Item
 from ocssl.diagnosis import collapse, diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
 from ocssl.imaging import BadImage, Pixels, decode

@@ -52,7 +52,7 @@ class DeviceDataset:
     @property
     def identity(self) -> str:
         """Changes with the files that the images come from, where those are known."""
-        return self._dataset.about.identity
+        return self._dataset.info.identity
 
     @property
     def reads(self) -> bool:

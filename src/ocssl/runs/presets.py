@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ocssl.data.catalog import dataset_spec
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
 from ocssl.results.published import read_csv
 from ocssl.runs.config import RunConfig, parse, read_names

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ocssl.data.streams.base import Indices, Last, Stream, StreamType, index_array, label_array, permutation, register
+from ocssl.data.streams.base import Last, Stream, StreamType, index_array, label_array, permutation, register
 from ocssl.errors import ConfigError
 from ocssl.options import setting
 
@@ -18,24 +18,12 @@ class ClassIncremental(StreamType):
     """:func:`class_incremental` for a run."""
 
     class Options(StreamType.Options):
-        """The settings of this kind of stream."""
-
         experiences: int = setting(20, "Number of experiences, each with classes of its own.", ge=1)
 
     options: Options
 
-    def build(
-        self,
-        labels: Tensor | None,
-        *,
-        indices: Tensor | None = None,
-        data_seed: int = 0,
-        stream_batch: int = 10,
-        **context: Any,
-    ) -> Stream:
-        return class_incremental(
-            labels, self.options.experiences, indices=indices, data_seed=data_seed, stream_batch=stream_batch
-        )
+    def build(self, labels: Tensor | None, *, epochs: int = 1, column: Any = None, **samples: Any) -> Stream:
+        return class_incremental(labels, self.options.experiences, **samples)
 
 
 def class_incremental(
@@ -63,19 +51,6 @@ def class_incremental(
         last: ``"drop"`` the incomplete last minibatch of each experience (the paper's rule), or ``"carry"`` its
             samples over into the next experience's first minibatch.
     """
-    groups = experience_groups(labels, experiences, indices, data_seed, order_seed, class_order)
-    return Stream.from_groups(groups, stream_batch, last)
-
-
-def experience_groups(
-    labels: Tensor | None,
-    experiences: int,
-    indices: Tensor | None,
-    data_seed: int,
-    order_seed: int,
-    class_order: Sequence[int] | None,
-) -> list[Indices]:
-    """Sample indices per experience, shuffled inside."""
     values = label_array(labels)
     samples = index_array(indices, len(values))
     classes = np.unique(values[samples])
@@ -91,4 +66,4 @@ def experience_groups(
     for number, members in enumerate(np.array_split(classes, experiences)):
         group = samples[np.isin(values[samples], members)]
         groups.append(group[permutation(len(group), "order", data_seed, order_seed, number)])
-    return groups
+    return Stream.from_groups(groups, stream_batch, last)

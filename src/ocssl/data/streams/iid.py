@@ -16,8 +16,6 @@ class Iid(StreamType):
     """:func:`iid` for a run; minibatches run on from one epoch into the next, so only the very last may be short."""
 
     class Options(StreamType.Options):
-        """The settings of this kind of stream."""
-
         online_stream_batch: int = setting(
             10, "Stream minibatch of the online strategy whose cost i.i.d. training equals.", ge=1
         )
@@ -33,13 +31,12 @@ class Iid(StreamType):
         labels: Tensor | None,
         *,
         indices: Tensor | None = None,
-        data_seed: int = 0,
         stream_batch: int = 10,
-        epochs: int = 1,
-        **context: Any,
+        column: Any = None,
+        **how: Any,
     ) -> Stream:
         count = len(labels) if labels is not None and indices is None else None
-        return iid(count, epochs, indices=indices, data_seed=data_seed, batch=stream_batch, last="carry")
+        return iid(count, indices=indices, batch=stream_batch, last="carry", **how)
 
 
 def iid(

@@ -19,8 +19,6 @@ class Ordered(StreamType):
     """:func:`ordered` for a run."""
 
     class Options(StreamType.Options):
-        """The settings of this kind of stream."""
-
         experiences: int = setting(1, "Number of equal parts of the stream; the encoder is evaluated after each.", ge=1)
         sort_by: str | None = setting(
             None, "Column of the data set to sort by, e.g. mtime; the data set's own order if unset."
@@ -35,17 +33,18 @@ class Ordered(StreamType):
         indices: Tensor | None = None,
         stream_batch: int = 10,
         column: Callable[[str], Any] | None = None,
-        **context: Any,
+        **unused: Any,
     ) -> Stream:
-        experiences, sort_by = self.options.experiences, self.options.sort_by
-        keys = None
+        sort_by, keys = self.options.sort_by, None
         if sort_by is not None:
             if column is None:
                 raise ConfigError(f"sort_by is '{sort_by}', and this data set has no columns; leave it unset")
             keys = column(sort_by)
-        if indices is None and keys is None and labels is not None:
-            return ordered(len(labels), experiences=experiences, stream_batch=stream_batch, last="drop")
-        return ordered(keys=keys, indices=indices, experiences=experiences, stream_batch=stream_batch, last="drop")
+        count = len(labels) if labels is not None and indices is None and keys is None else None
+        experiences = self.options.experiences
+        return ordered(
+            count, keys=keys, indices=indices, experiences=experiences, stream_batch=stream_batch, last="drop"
+        )
 
 
 def ordered(

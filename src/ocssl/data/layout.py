@@ -1,4 +1,4 @@
-"""Where a data set may lie: the root folder, and the names under which people keep a set below it."""
+"""Where data sets lie: the root folder, the usual names of a set's folder, and the files of a split."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def dataset_dirs(root: Path, aliases: Iterable[str]) -> Iterator[Path]:
-    """Folders that are a set's own: the root if it is called after the set, and folders below it that are.
+    """Folders named after a data set: the root itself, and folders right below it.
 
     Case, hyphens and underscores do not count: ``CIFAR-100``, ``cifar_100`` and ``cifar100`` are one name.
     """
-    wanted = {_plain(alias) for alias in aliases}
-    if _plain(root.resolve().name) in wanted:
+    wanted = {_letters(alias) for alias in aliases}
+    if _letters(root.resolve().name) in wanted:
         yield root
     if root.is_dir():
-        yield from (folder for folder in sorted(root.iterdir()) if folder.is_dir() and _plain(folder.name) in wanted)
+        yield from (folder for folder in sorted(root.iterdir()) if folder.is_dir() and _letters(folder.name) in wanted)
 
 
 def split_folder(folder: Path, split: str) -> Path | None:
@@ -35,21 +35,21 @@ def split_folder(folder: Path, split: str) -> Path | None:
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
-    """The parquet shards of a split in a folder, or in one folder below it as the Hub's repositories have it."""
+    """The parquet shards of a split in a folder, or in one folder below it, as the Hub's repositories have it."""
     for pattern in ("*.parquet", "*/*.parquet"):
         files = of_split(sorted(folder.glob(pattern)), split)
-        places = sorted({file.parent.name for file in files})
-        if len(places) > 1:
-            raise DataError(f"{folder} has parquet files of more than one set: {', '.join(places)}; keep one of them")
+        folders = sorted({file.parent.name for file in files})
+        if len(folders) > 1:
+            raise DataError(f"{folder} has parquet files of more than one set: {', '.join(folders)}; keep one of them")
         if files:
             return files
     return []
 
 
 def of_split(files: Iterable[Path], split: str) -> list[Path]:
-    """The files whose names tell a split: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``.
+    """The files of a split by their names: ``train-00000-of-00002.parquet`` or ``train/0000.parquet``.
 
-    Where both test and validation files are there, the test files alone.
+    Where there are both test and validation files, only the test files are the test split.
 
     >>> [file.name for file in of_split([Path("train-0.tar"), Path("test-0.tar"), Path("val-0.tar")], "test")]
     ['test-0.tar']
@@ -65,5 +65,5 @@ def _split_name(file: Path) -> str | None:
     return next((word for word in words for known in SPLIT_NAMES.values() if word in known), None)
 
 
-def _plain(name: str) -> str:
+def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
