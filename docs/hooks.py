@@ -35,7 +35,7 @@ API = {
         "Live learning and export",
         [
             "ocssl.live.learning",
-            "ocssl.live.arrivals",
+            "ocssl.live.sources",
             "ocssl.export.encoder",
             "ocssl.export.formats",
             "ocssl.export.hub",
