@@ -43,7 +43,7 @@ API = {
         "Live learning and export",
         [
             "ocssl.live.learning",
-            "ocssl.live.arrivals",
+            "ocssl.live.sources",
             "ocssl.export.encoder",
             "ocssl.export.formats",
             "ocssl.export.hub",

@@ -1,7 +1,8 @@
-"""Folders of small frames, and the real command."""
+"""Folders of small frames, the real command, and the warnings of a test."""
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-sys.path.insert(0, str(EXPERIMENTS))  # the real command is started there as here
+RUNS = Path(__file__).parents[1] / "runs"
+sys.path.insert(0, str(RUNS))  # the real command is started there as here
 
 from command import Command  # noqa: E402
 
@@ -21,7 +22,7 @@ def ocssl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """The command line, working in a folder that the tests of a module share."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     helper = subprocess.Popen(
-        [sys.executable, str(EXPERIMENTS / "forking.py")],
+        [sys.executable, str(RUNS / "forking.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -31,3 +32,21 @@ def ocssl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     assert helper.stdin
     helper.stdin.close()
     helper.wait(timeout=30)
+
+
+class _Collect(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """Warnings that were given since the test began."""
+    handler, log = _Collect(), logging.getLogger("ocssl")
+    log.addHandler(handler)
+    yield handler.messages
+    log.removeHandler(handler)

@@ -20,7 +20,7 @@ def learn(
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     follow: Annotated[bool, typer.Option("--follow", help="Go on with files that come later.")] = False,
-    images_per_second: Annotated[float, typer.Option(help="Rate to keep up with (20).", show_default=False)] = 20.0,
+    images_per_second: Annotated[float | None, typer.Option(help="Rate to keep up with (20).")] = None,
     image_size: Annotated[int | None, typer.Option(help="Side to learn at.", rich_help_panel=HOW)] = None,
     backbone: Annotated[
         str | None,
@@ -51,20 +51,13 @@ def learn(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=HOW)] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights and draws.", rich_help_panel=HOW)] = None,
     save_every: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Between saves, each publishing (30).",
-            show_default=False,
-            rich_help_panel=WHEN,
-        ),
-    ] = 30.0,
+        float | None,
+        typer.Option(metavar="SECONDS", help="Between saves, each publishing (30).", rich_help_panel=WHEN),
+    ] = None,
     report_every: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Between lines of progress (10).", show_default=False, rich_help_panel=WHEN
-        ),
-    ] = 10.0,
+        float | None,
+        typer.Option(metavar="SECONDS", help="Between lines of progress (10).", rich_help_panel=WHEN),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=WHEN)] = False,
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
@@ -73,13 +66,15 @@ def learn(
 
     Example: ocssl learn frames/ --state robot --follow
     """
-    from ocssl.common.signals import Interrupted
     from ocssl.common.yaml import assignments
-    from ocssl.learner import check_names
-    from ocssl.live import Intervals
+    from ocssl.live import check_names
     from ocssl.live import learn as learn_live
 
-    options: dict[str, Any] = {
+    given: dict[str, Any] = {
+        "follow": follow,
+        "images_per_second": images_per_second,
+        "save_every": save_every,
+        "report_every": report_every,
         "image_size": image_size,
         "backbone": backbone,
         "strategy": strategy,
@@ -90,26 +85,13 @@ def learn(
         "device": device,
         "seed": seed,
     }
-    given = {name: value for name, value in options.items() if value is not None}
     given |= assignments(settings or [])
     check_names(given)
 
-    def tell(line: str) -> None:
-        if not quiet or line.startswith("warning"):
-            with contextlib.suppress(OSError):  # a log on a full disk, or a reader that left, stops no learning
+    def info(line: str) -> None:
+        if not quiet:
+            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop learning
                 typer.echo(line, err=True)
 
-    try:
-        learner = learn_live(
-            source,
-            state,
-            follow=follow,
-            images_per_second=images_per_second,
-            intervals=Intervals(save_every, report_every),
-            tell=tell,
-            **given,
-        )
-    except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
+    learner = learn_live(source, state, info=info, **given)
     typer.echo(f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder: {state / 'encoder'}")
