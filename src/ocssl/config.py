@@ -152,7 +152,7 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     for setting_name in given:
         if setting_name not in model.model_fields:
             raise _refused(setting_name, chosen)
-    config = validate(model, _derived(chosen, parts) | chosen)
+    config: LearnerConfig = validate(model, _derived(chosen, parts) | chosen)
     _check(config, parts)
     return config
 

@@ -79,7 +79,7 @@ class RunConfig(Options):
         """Whether the images arrive shuffled: the paper's upper bound."""
         return self.stream == "iid"
 
-    def stream_options(self) -> Options:
+    def stream_options(self) -> streams.StreamType.Options:
         """The settings of its stream."""
         return self.select(streams.registry.get(self.stream).Options)
 
@@ -140,7 +140,8 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
         own["probe"] = validate(ProbeSchedule, own["probe"], prefix="probe.")
     learner = parse_learner({name: value for name, value in chosen.items() if name not in own})
-    return validate(model, {**own, "learner": learner})
+    config: RunConfig = validate(model, {**own, "learner": learner})
+    return config
 
 
 def settings() -> dict[str, Declared]:

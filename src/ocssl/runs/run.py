@@ -102,7 +102,7 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     state = learner.train_state
     try:
         state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
-        same_method = facts.get("config", facts.get("parameters"))["method"] == learner.config.method
+        same_method = (facts["config"] if "config" in facts else facts["parameters"])["method"] == learner.config.method
         if state.strategy.method is not None and same_method:
             state.strategy.method.load_state_dict(checkpoint.sub_state(tensors, "strategy.method."))
         spent = int(facts["budget"]["spent"])

@@ -47,6 +47,9 @@ class Aligned(Strategy):
     level: ClassVar[Level] = "projected"
     """Which features are aligned: those of the projector or of the backbone."""
 
+    cosine: bool = True
+    """Whether the distance is the negative cosine, so that the loss tells how well features agree."""
+
     def __init__(self, setup: Setup, options: Options, target: Target) -> None:
         super().__init__(setup, options)
         self.omega = options.omega

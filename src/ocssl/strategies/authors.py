@@ -52,7 +52,7 @@ class AlignedVariant(Aligned):
     def __init__(self, setup: Setup, options: Any, *args: Any) -> None:
         super().__init__(setup, options, *args)
         self.joint_target = options.joint_target
-        self.use_method = options.distance == "method"
+        self.cosine = options.distance == "cosine"
 
     def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """As the default, with the views passed together where ``joint_target`` is set."""
@@ -60,7 +60,7 @@ class AlignedVariant(Aligned):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine, or the method's own distance."""
-        if self.use_method and self.method is not None:
+        if not self.cosine and self.method is not None:
             return self.method.distance(predicted, target.expand_as(predicted))
         return super().distance(predicted, target)
 
