@@ -151,7 +151,7 @@ def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any
     from ocssl.errors import ConfigError
     from ocssl.runs.folder import RunFolder
     from ocssl.runs.launch import resume, with_changes
-    from ocssl.runs.result import read_result
+    from ocssl.results.result import read_result
 
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")

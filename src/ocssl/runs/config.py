@@ -253,3 +253,30 @@ def one_sentence(error: ValidationError) -> ConfigError:
         return ConfigError(str(first["ctx"]["error"]))
     name = ".".join(str(step) for step in first["loc"])
     return ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}, not {first['input']!r}")
+
+
+def resolve(given: Mapping[str, Any]) -> RunConfig:
+    """The configuration that these settings mean: the paper's choices fill the rest."""
+    from ocssl.runs.presets import complete
+
+    old = {name: value for name, value in given.items() if name not in ("stream", "width")}
+    if "stream" in given:
+        old["iid"] = given["stream"] == "iid"
+    if "width" in given:
+        old["backbone"] = f"{given['backbone']}-w{given['width']}"
+    return complete(old)
+
+
+def stored(config: RunConfig) -> dict[str, Any]:
+    """The settings as results of format 2 have them."""
+    from ocssl.settings import views_together
+
+    settings = config.to_dict()
+    if settings.pop("iid"):
+        online = {"online_stream_batch": settings["stream_batch"], "online_passes": settings["passes"]}
+        settings |= {"stream": "iid", **online, "stream_batch": settings["batch"], "passes": 1}
+    else:
+        settings["stream"] = "class-incremental"
+    settings["joint_views"] = views_together(settings["joint_views"], settings["variant"])
+    name, _, width = settings["backbone"].partition("-w")
+    return settings | ({"backbone": name, "width": int(width)} if width else {})

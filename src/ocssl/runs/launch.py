@@ -23,7 +23,7 @@ from ocssl.runs.folder import RunFolder, open_folder
 from ocssl.runs.initial import warm_start
 from ocssl.runs.material import Splits, load_splits
 from ocssl.runs.progress import Progress
-from ocssl.runs.result import Result
+from ocssl.results.result import Result
 from ocssl.runs.route import Schedule, make_schedule
 from ocssl.runs.runner import Run
 from ocssl.runs.state import State

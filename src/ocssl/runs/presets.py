@@ -15,7 +15,7 @@ from ocssl.data.loading import is_address
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
 from ocssl.runs.config import RunConfig, check_names, parse
-from ocssl.runs.paper import table
+from ocssl.results.published import read_csv
 
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
@@ -116,7 +116,7 @@ def _rows(config: RunConfig) -> list[dict[str, str]]:
     dataset = base if base in ("cifar100", "imagenet100") else None
     dataset = dataset or ("imagenet100" if config["image_size"] >= LARGE_IMAGES else "cifar100")
     wanted = {"budget": config.budget, "method": row_name(config), "dataset": dataset, "ssl": config["method"] or "-"}
-    return [row for row in table("hyperparameters") if all(row[key] == value for key, value in wanted.items())]
+    return [row for row in read_csv("hyperparameters") if all(row[key] == value for key, value in wanted.items())]
 
 
 def _check(config: RunConfig) -> None:

@@ -28,7 +28,7 @@ from ocssl.runs.folder import RunFolder
 from ocssl.runs.material import Splits
 from ocssl.runs.measuring import ProbeQueue, extract, frozen, raw_pixels
 from ocssl.runs.progress import Progress, Status
-from ocssl.runs.result import Result
+from ocssl.results.result import Result
 from ocssl.runs.route import Schedule
 from ocssl.runs.state import Measured, State
 from ocssl.runs.summary import summarise

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ocssl.common.files import now
 from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
-from ocssl.runs import environment
-from ocssl.runs.config import RunConfig
+from ocssl.runs import environment, naming
+from ocssl.runs.config import RunConfig, stored
 from ocssl.runs.presets import is_papers_budget
-from ocssl.runs.result import Curve, Result
+from ocssl.results.result import Curve, Result
 from ocssl.runs.route import Schedule
 from ocssl.runs.state import State
 
@@ -24,13 +24,12 @@ def summarise(config: RunConfig, route: Schedule, learner: Learner, state: State
     begun = "untrained" if config.init_from is None else "initial"
     references = {begun: "start", "pixels": "pixels"}
     return Result(
-        strategy="iid" if config.iid else config["strategy"],
-        method=config["method"],
-        memory=config["memory"],
+        key=naming.key(config),
+        label=naming.label(config),
+        name=naming.run_name(config),
+        overrides=naming.overrides(config),
         dataset=config.dataset,
         budget=config.budget if config.budget and is_papers_budget(config) else "custom",
-        protocol=config.protocol,
-        seed=config["seed"],
         final=curve.final if curve else None,
         avg=curve.avg if curve else None,
         curve=curve.curve if curve else [],
@@ -53,7 +52,7 @@ def summarise(config: RunConfig, route: Schedule, learner: Learner, state: State
         samples=len(route),
         fingerprint=route.fingerprint,
         warnings=state.warnings,
-        config=config.to_dict(),
+        config=stored(config),
         versions=environment.versions(),
         hardware=environment.hardware(learner.train_state.device),
         code=environment.code(),
