@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, report, run, sweep
+from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
 
 app = typer.Typer(
     name="ocssl",
@@ -28,8 +28,8 @@ app.command()(sweep.sweep)
 app.command()(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
-app.command()(look.show)
-app.command()(look.compare)
+app.command()(runs.show)
+app.command()(runs.compare)
 app.command()(report.report)
 app.command(short_help="Linear probe and k-NN on a run's frozen encoder.")(probe.probe)
 app.command("list")(lists.list_names)
