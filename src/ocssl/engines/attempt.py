@@ -15,7 +15,7 @@ from ocssl.runs.folder import RunFolder
 from ocssl.runs.launch import resume, start
 from ocssl.runs.presets import complete
 from ocssl.runs.progress import Progress
-from ocssl.runs.result import Result, read_result
+from ocssl.results.result import Result, read_result
 
 LEAVING_SECONDS = 60.0  # how long a worker that lost its driver may take to leave its folder
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ocssl.runs.result import Result
+from ocssl.results.result import Result
 
 
 @dataclass(frozen=True)
