@@ -76,7 +76,7 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
     assert numbers(resumed.result) == numbers(first.result)
     assert "resumed" in (wanted.folder / "log.txt").read_text()
     (other,) = engine.run([job("run", tmp_path, lr=0.7)])
-    assert "runs with lr 0.02, which a resumed run cannot change to 0.7" in str(other.error)
+    assert "runs with lr 0.1, which a resumed run cannot change to 0.7" in str(other.error)
 
 
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,3 +150,32 @@ def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ocssl\[scale\]'"):
         make_engine(EngineOptions("ray"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_over(
+    tmp_path: Path, workers: int
+) -> None:
+    over: list[str] = []
+
+    def jobs() -> Iterator[Job | None]:
+        yield job("one", tmp_path)
+        while not over:
+            yield None
+        yield job("two", tmp_path)
+
+    for done in make_engine(EngineOptions(workers=workers, quiet=True)).run(jobs()):
+        over.append(done.job.name)
+    assert over == ["one", "two"]
+
+
+def test_gpus_are_dealt_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ocssl.engines import local
+
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [local._gpu(slot) for slot in range(4)] == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert [local._gpu(slot) for slot in range(3)] == ["3", "5", "3"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert local._gpu(0) is None

@@ -198,6 +198,25 @@ def test_a_grid_may_try_single_configurations_besides_and_they_are_no_whole_row(
     assert at_edges(wider, log.trials[4])[0] == "lr 0.4 is the largest value that was tried"
 
 
+def test_a_sweep_over_strategies_leaves_omega_out_where_it_is_not_read(tmp_path: Path) -> None:
+    space = {"strategy": ["er", "cla-e"], "omega": [0.1, 1.0]}
+    plan = parse_sweep({"settings": SHAPES | {"experiences": 2}, "space": space})
+    log = start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    assert [(trial.values, trial.state) for trial in log.trials] == [
+        ({"strategy": "er"}, "done"),
+        ({"strategy": "cla-e", "omega": 0.1}, "done"),
+        ({"strategy": "cla-e", "omega": 1.0}, "done"),
+    ]
+    assert len(list((tmp_path / "sweep").glob("trials/*/*/result.json"))) == 3
+    row = next(row for row in trial_table(plan, log).rows if row[1] == "er")
+    assert row[2] == "–"
+    assert "omega" not in best_yaml(plan, log, log.trials[0])
+    assert at_edges(plan, log.trials[0]) == []
+    plot_scores(plan, log, tmp_path / "plot.svg")
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert all(f"<!-- {label} -->" in drawn for label in ("strategy er", "strategy cla-e", "omega"))
+
+
 def test_lines_go_from_left_to_right_whatever_was_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib.axes import Axes
 
