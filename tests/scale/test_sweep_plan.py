@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ocssl.errors import ConfigError
+from ocssl.runs import config
 from ocssl.runs.config import assignments
 from ocssl.runs.paper import table
 from ocssl.runs.presets import complete, row_name
@@ -272,3 +273,30 @@ def test_the_array_of_tuning_jobs_has_one_line_for_each_row_of_the_papers_tables
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.sbatch")), ids=lambda script: script.name)
 def test_job_files_are_valid_bash(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+@pytest.mark.skipif(not hasattr(config, "unread"), reason="settings are not yet declared by the parts that read them")
+def test_a_setting_that_a_plugin_declares_can_be_swept() -> None:
+    from ocssl import strategies
+    from ocssl.options import setting
+    from ocssl.strategies import Replay
+
+    @strategies.register("gentle-er")
+    class Gentle(Replay):
+        """ER with a setting of its own."""
+
+        class Options(Replay.Options):
+            """Its settings."""
+
+            gentleness: float = setting(0.5, "How gentle it is.", ge=0, le=1)
+
+    space = {"strategy": ["er", "gentle-er"], "gentleness": [0.1, 0.9]}
+    assert parse_sweep({"space": space}).listed() == [
+        {"strategy": "er"},
+        {"strategy": "gentle-er", "gentleness": 0.1},
+        {"strategy": "gentle-er", "gentleness": 0.9},
+    ]
+    with pytest.raises(ConfigError, match=r"gentleness must be a number from 0 to 1, not 1\.5"):
+        parse_sweep({"space": space | {"gentleness": [0.1, 1.5]}})
+    with pytest.raises(ConfigError, match="unknown setting 'gentlenes'; did you mean 'gentleness'"):
+        parse_sweep({"settings": {"strategy": "gentle-er"}, "space": {"gentlenes": [0.1]}})

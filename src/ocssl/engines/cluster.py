@@ -51,14 +51,14 @@ class RayCluster:
     def max_parallel(self) -> int:
         """How many tasks the cluster has room for at present."""
         total, gpus = self._ray.cluster_resources(), self._gpus
-        cpus = int(total.get("CPU", 1))
-        return max(1, min(cpus, int(total.get("GPU", 0) / gpus)) if gpus else cpus)
+        rooms = [total.get("CPU", 1), *([total.get("GPU", 0) / gpus] if gpus else [])]
+        return max(1, int(min(rooms)))
 
     @property
     def _gpus(self) -> float:
-        if self._options.gpus_per_run is not None:
-            return self._options.gpus_per_run
-        return 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        """The fraction of a GPU that each task reserves."""
+        whole = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        return whole if self._options.gpus_per_run is None else self._options.gpus_per_run
 
     @contextlib.contextmanager
     def _cluster(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from types import FrameType
@@ -53,47 +53,41 @@ class WorkerPool:
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
         queue = JobQueue(jobs, self._retries)
-        workers: list[_Worker] = []
-        busy: dict[Connection, tuple[_Worker, Job]] = {}
+        workers: dict[int, _Worker] = {}
+        busy: dict[Connection, tuple[int, Job]] = {}
         try:
             with StopRequest() as stop:
                 while True:
                     while len(busy) < self.max_parallel and (job := queue.take()) is not None:
-                        worker = self._idle(workers, busy)
-                        worker.send(job)
-                        busy[worker.connection] = worker, job
+                        slot = min(set(range(self.max_parallel)) - {slot for slot, _ in busy.values()})
+                        if slot not in workers:
+                            workers[slot] = _Worker(slot, self.max_parallel)
+                        workers[slot].send(job)
+                        busy[workers[slot].connection] = slot, job
                     if not busy:
                         return
                     ready = wait(list(busy), timeout=POLL_SECONDS)
                     if stop.pending:
                         raise Interrupted("stopped, with every run in progress saved", stop.number)
                     for connection in ready:
-                        worker, job = busy.pop(connection)  # type: ignore[call-overload]
-                        if (done := queue.settle(job, worker.receive())) is not None:
+                        slot, job = busy.pop(connection)  # type: ignore[call-overload]
+                        attempt = workers[slot].receive()
+                        if workers[slot].connection.closed:
+                            del workers[slot]
+                        if (done := queue.settle(job, attempt)) is not None:
                             yield done
         finally:
-            for worker in workers:
+            for worker in workers.values():
                 worker.connection.close()  # upon which it saves its run and exits
-            for worker in workers:
+            for worker in workers.values():
                 worker.process.join()
-
-    def _idle(self, workers: list[_Worker], busy: Container[Connection]) -> _Worker:
-        """A worker without a job: one of those there are, or a new one."""
-        workers[:] = [worker for worker in workers if not worker.connection.closed]
-        for worker in workers:
-            if worker.connection not in busy:
-                return worker
-        slots = {worker.slot for worker in workers}
-        slot = next(number for number in range(self.max_parallel) if number not in slots)
-        workers.append(_Worker(slot, self.max_parallel))
-        return workers[-1]
 
 
 class _Worker:
     """A process that runs one job after another.
 
     Args:
-        slot: its number, which decides its GPU.
+        slot: its number; it decides the GPU.
         slots: number of workers that share the cores of this machine.
     """
 

@@ -1,13 +1,7 @@
 """A sweep from its first trial to its best configuration, in a folder from which it can be resumed.
 
-==================  ===============================================================================================
-``sweep.yaml``      the sweep; written first, so a folder with it is a sweep
-``trials.jsonl``    every trial: its values, seeds, scores, CBP, state and folder
-``trials/``         the runs, a folder each
-``table.md``        the trials, best first
-``plot.png``        scores over the learning rate or the first number that varies
-``best.yaml``       the best configuration, for ``ocssl run --config``
-==================  ===============================================================================================
+The folder holds ``sweep.yaml``, which is written first, ``trials.jsonl``, the runs in ``trials/``, and in the end
+``table.md`` and ``best.yaml``.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, say: Callable[
         say: is called with a line after each run.
     """
     folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
         hint = f"go on with it ({_command(folder)}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
     if sweep.search == "tpe":
@@ -99,8 +93,9 @@ def _check_unchanged(sweep: Sweep, folder: Path, log: TrialLog) -> None:
     """Refuse a sweep whose file would not have begun the trials in its folder. Further trials may follow them."""
     listed = [] if sweep.search == "tpe" else sweep.listed()  # in any order: a grid may have been widened since
     for trial in log.trials:
-        is_expected = sweep.could_propose(trial.values) if sweep.search == "tpe" else trial.values in listed
-        if not is_expected or trial.seeds != sweep.seeds or not _is_as_begun(sweep, folder, trial):
+        inside = all(name in sweep.space and value in sweep.space[name] for name, value in trial.values.items())
+        is_proposed = inside if sweep.search == "tpe" else trial.values in listed
+        if not is_proposed or trial.seeds != sweep.seeds or not _is_as_begun(sweep, folder, trial):
             raise ConfigError(
                 f"'{folder / 'sweep.yaml'}' was changed since trial {trial.number} ({describe(trial.values)}) began; "
                 "change it back, or start another sweep with its own --output"

@@ -110,11 +110,6 @@ class Sweep(Options):
                 break
         return found
 
-    def could_propose(self, values: Mapping[str, Scalar]) -> bool:
-        """Whether values lie in the space, and lack only settings that their configuration does not read."""
-        inside = all(name in self.space and value in self.space[name] for name, value in values.items())
-        return inside and self.reduced({**self.corners()[0], **values}) == values
-
     def listed(self) -> list[dict[str, Scalar]]:
         """The configurations of a grid or random search, in order.
 
