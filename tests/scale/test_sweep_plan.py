@@ -279,13 +279,13 @@ def test_job_files_are_valid_bash(script: Path) -> None:
 def test_a_setting_that_a_plugin_declares_can_be_swept() -> None:
     from ocssl import strategies
     from ocssl.options import setting
-    from ocssl.strategies import Replay
+    from ocssl.strategies import ExperienceReplay
 
     @strategies.register("gentle-er")
-    class Gentle(Replay):
+    class Gentle(ExperienceReplay):
         """ER with a setting of its own."""
 
-        class Options(Replay.Options):
+        class Options(ExperienceReplay.Options):
             """Its settings."""
 
             gentleness: float = setting(0.5, "How gentle it is.", ge=0, le=1)
