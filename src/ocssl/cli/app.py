@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, look, paper, probe, report, run, sweep
+from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
 from ocssl.cli.flags import learner_settings, run_settings, with_flags
 from ocssl.version import __version__
 
@@ -42,8 +42,8 @@ app.command()(sweep.sweep)
 app.command(cls=with_flags(learner_settings))(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
-app.command()(look.show)
-app.command()(look.compare)
+app.command()(runs.show)
+app.command()(runs.compare)
 app.command()(report.report)
 app.command(
     short_help="Linear probe and k-NN on a run's frozen encoder.", cls=with_flags(run_settings, probe.SETTINGS)

@@ -143,9 +143,7 @@ def run(
     engine: Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = "local",
     workers: Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)] = 1,
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)
-    ] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
     results: Results = RESULTS,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
@@ -159,18 +157,19 @@ def run(
     from rich.console import Console
 
     from ocssl.common.signals import Interrupted
-    from ocssl.engines import make_engine
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import make_plan, run_missing
     from ocssl.paper.plan import choose_dataset
     from ocssl.paper.tuned import keep_values, merge_values
     from ocssl.results import find_table
-    from ocssl.runs.config import assignments, merged
+    from ocssl.runs.config import merged
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
-    runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
+    runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
@@ -197,8 +196,7 @@ def run(
             console.print(_line(outcome), style=None if outcome.result else "red")
             failed += outcome.result is None
     except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}; the same command goes on", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
+        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
     after = _open(results, new=True)
     left = sum(not run.is_in(after) for run in plan.wanted)
     console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {failed} failed just now")

@@ -42,9 +42,9 @@ def sweep(
 
     from rich.console import Console
 
+    from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError, MissingExtraError
-    from ocssl.runs.config import assignments
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.report import at_edges, plot_scores, trial_table

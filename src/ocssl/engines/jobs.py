@@ -13,11 +13,11 @@ from ocssl.common.console import warn
 from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
 from ocssl.errors import OcsslError, OutOfMemoryError
+from ocssl.results.result import Result, read_result
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.launch import resume, start, with_changes
-from ocssl.runs.presets import complete
+from ocssl.runs.presets import resolve
 from ocssl.runs.progress import Progress
-from ocssl.runs.result import Result, read_result
+from ocssl.runs.run import resume, start, with_changes
 
 POLL_SECONDS = 0.5  # between two looks for a request to stop
 LOCK_SECONDS = 60.0  # a worker whose driver died saves its run and leaves the folder within this time
@@ -129,7 +129,7 @@ def run_once(job: Job, progress: Progress | None = None) -> Attempt:
 
 
 def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
-    config = complete(job.config)
+    config = resolve(job.config)
     if not folder.config.exists():
         return start(config, folder.path, progress)
     with locked(folder.path, wait=LOCK_SECONDS):

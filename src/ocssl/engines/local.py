@@ -35,7 +35,7 @@ class InProcess:
         queue = JobQueue(jobs, self._options.retries)
         while (job := queue.take()) is not None:
             progress = make_progress(quiet=self._options.quiet)
-            progress.say(f"{job.name} in {job.folder}")
+            progress.info(f"{job.name} in {job.folder}")
             if (done := queue.settle(job, run_once(job, progress))) is not None:
                 yield done
 

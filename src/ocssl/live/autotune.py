@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ocssl.device import pick_device
 from ocssl.config import parse_learner
+from ocssl.device import pick_device
 from ocssl.errors import ConfigError
 from ocssl.imaging import BadImage, Picture, bad_images, decode
 from ocssl.learner import Learner
@@ -118,11 +118,12 @@ def batch_for(replay: int, given: Mapping[str, Any]) -> int:
     stream_batch = given.get("stream_batch", config.stream_batch)
     memory_size = given.get("memory_size", getattr(config, "memory_size", 0))
     if not (isinstance(stream_batch, Integral) and isinstance(memory_size, Integral)):
-        return int(config.batch)  # the learner refuses these settings
+        return config.batch  # the learner refuses these settings
+    stream_batch, memory_size = int(stream_batch), int(memory_size)
     if strategy.default_batch(stream_batch) == stream_batch:
-        return int(stream_batch)
+        return stream_batch
     missing = strategy.replay_size(stream_batch, stream_batch + replay) + 1 - memory_size
-    return int(stream_batch + max(1, replay - max(0, missing)))
+    return stream_batch + max(1, replay - max(0, missing))
 
 
 def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:

@@ -15,22 +15,21 @@ from torch import Tensor, nn
 
 from ocssl.common.console import duration, short_count, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.config import known_names, parse_learner
+from ocssl.config import settings as learner_settings
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
-from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.diagnosis import collapse, diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
 from ocssl.evaluation import alignment
+from ocssl.imaging import BadImage, Pixels, decode
 from ocssl.learner import Learner
-from ocssl.config import known_names, parse_learner
-from ocssl.config import settings as learner_settings
-from ocssl.options import differing
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream
 from ocssl.live.state import Cursor, StateFolder
-from ocssl.options import Options, setting, validate
+from ocssl.options import Options, differing, setting, validate
 from ocssl.registry import unknown
 
 IDLE = 0.1  # seconds to sleep where no image is there
@@ -265,7 +264,9 @@ def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path) -> Non
             continue
         own = isinstance(begun["backbone"], nn.Module | None)
         try:
-            same = not differing(config, parse_learner({**begun, name: value}, own_backbone=own), "experiment", "numbers")
+            same = not differing(
+                config, parse_learner({**begun, name: value}, own_backbone=own), "experiment", "numbers"
+            )
         except ConfigError:
             if name not in begun:
                 raise

@@ -13,9 +13,10 @@ from ocssl.results.read import Store
 from ocssl.results.result import Protocol, probed_on, trained_on
 from ocssl.results.tables import PaperRow, PaperTable, Settings
 from ocssl.results.tuned import TunedValues
-from ocssl.runs.config import RESUMABLE, RunConfig, merged, parse, resolve
+from ocssl.runs.config import RunConfig, merged
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.naming import key, run_name
+from ocssl.runs.naming import experiment_key, run_name
+from ocssl.runs.presets import resolve
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class TableRun:
     @property
     def label(self) -> str:
         """The run in a few words."""
-        return f"{self.row.label}, {self.dataset}, {self.config.protocol}, seed {self.settings['seed']}"
+        return f"{self.row.label}, {self.dataset}, {self.config.protocol}, seed {self.config.learner.seed}"
 
     @property
     def started(self) -> bool:
@@ -63,7 +64,7 @@ class TableRun:
 
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
-        return store.has(key(self.config), self.dataset, self.settings["seed"])
+        return store.has(experiment_key(self.config), self.dataset, self.config.learner.seed)
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def make_plan(
             config = configure(table, row, dataset, protocol, seed=seed, tuned=values, changes=changes, runs=runs)
             if changes and not departs:
                 papers = configure(table, row, dataset, protocol, seed=seed, tuned=values, runs=runs)
-                departs = key(config) != key(papers)
+                departs = experiment_key(config) != experiment_key(papers)
             wanted.append(_table_run(row, dataset, config, runs))
             # A result in the store is no network to start from: the first run must be finished here.
             before = wanted[-1].starts_from
@@ -205,7 +206,6 @@ def _as_started(config: RunConfig, folder: Path) -> RunConfig:
         started = RunFolder(folder).read_config()
     except ConfigError:
         return config  # the engine will refuse this one run
-    now = config.to_dict()
-    if key(started) != key(config) or started.to_dict()["seed"] != now["seed"]:
+    if (experiment_key(started), started.learner.seed) != (experiment_key(config), config.learner.seed):
         return config  # another run is in this folder: the engine will refuse this one
-    return parse(merged(started.to_dict(), {name: now[name] for name in RESUMABLE}))
+    return started.change(**config.only("nothing"))

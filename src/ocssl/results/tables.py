@@ -104,7 +104,7 @@ class PaperTable:
         """The paper's b, n_p, lr and ω for a row; None where it prints none."""
         settings = {**self.settings, **row.settings}
         name = row_name(row.strategy, settings.get("memory"))
-        asked = {"batch": settings.get("batch"), "passes": settings.get("passes")}
+        asked: dict[str, Any] = {"batch": settings.get("batch"), "passes": settings.get("passes")}
         return hyperparameters(settings.get("budget"), name, settings.get("method"), base_set(dataset), **asked)
 
     def first_run(self, row: PaperRow, dataset: str, protocol: Protocol) -> str:

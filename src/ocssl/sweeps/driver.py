@@ -16,8 +16,8 @@ from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
 from ocssl.runs.folder import RunFolder
+from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
-from ocssl.sweeps.pending import resolve
 from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field
 
+from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.options import Options, setting, validate
-from ocssl.runs.config import merged, read_yaml
-from ocssl.sweeps.pending import resolve, unread
+from ocssl.runs.config import merged, unread
+from ocssl.runs.presets import resolve
 from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_values
 
 OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
