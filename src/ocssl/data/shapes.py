@@ -1,9 +1,9 @@
 """Images drawn by code: six outlines in three textures, for demos, tests and machines without a data set.
 
 Every image is one bright figure on a darker, plain ground. Position, size, rotation, contrast and the phase of the
-texture are random, so a class differs from others in its shape and hardly in position or tone. Colours stay near grey on
-purpose: with free colours, or figures both brighter and darker than their ground, a contrastive objective could tell
-instances apart by colour or tone alone and would never need shape.
+texture are random, so classes differ in shape and hardly in position or tone. Colours stay near grey on purpose: with
+free colours, or figures both brighter and darker than their ground, a contrastive objective could tell instances apart
+by colour or tone alone and would never need shape.
 
 Outlines and textures are signed distances on a grid of coordinates, negative inside; clipping them gives smooth edges.
 Beyond one sine and cosine per image only additions, products, roots and comparisons are used: these are exact in IEEE
