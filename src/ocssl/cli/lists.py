@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-Kind = Literal[
+ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
 ]
 SINGULAR = {"strategies": "strategy", "memories": "memory"}
@@ -16,7 +16,7 @@ SAMPLES = 45_000
 
 
 def list_names(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[ListKind, typer.Argument(help="What to list.")],
     name: Annotated[str | None, typer.Argument(help="Only this one, with its settings.")] = None,
 ) -> None:
     """Names that `ocssl run` knows, each with a line on what it is and the settings that it reads.
