@@ -58,7 +58,7 @@ types: $(VENV)/.installed-dev  ## mypy, strict, on src/
 	@$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:           ## remove the environment and everything generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build
