@@ -102,9 +102,10 @@ _INTRODUCTION = """\
 # Settings
 
 Every setting of a run and of its learner. `ocssl list settings --markdown` prints this page from the declarations in
-the code, and a test compares the two. In Python a setting is a keyword of `ocssl.Learner`. On the command line each is
-a flag (`--memory-size 500`), a `--set memory_size=500`, or a line of a YAML file. A setting that no part of the run
-reads is refused. [Variants](variants.md) of a strategy have further settings; these are marked, e.g. `scale (authors)`.
+the code, and a test compares the two. In Python the settings of a learner are keywords of `ocssl.Learner`. On the
+command line each setting is a flag (`--memory-size 500`), a `--set memory_size=500`, or a line of a YAML file. A
+setting that no part of the run reads is refused. [Variants](variants.md) of a strategy have further settings; these are
+marked, e.g. `scale (authors)`.
 """
 
 
