@@ -15,13 +15,13 @@ from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
+from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials
-from ocssl.sweeps.table import to_markdown
 
 
 def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, say: Callable[[str], None] = print) -> TrialLog:
