@@ -106,11 +106,17 @@ def test_the_axis_is_logarithmic_when_the_values_say_so(space: object, expected:
     assert is_logarithmic(plan, name) is expected
 
 
-@pytest.mark.parametrize("search", ["grid", "random"])
-def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
-    space = (
-        {"memory": ["fifo", "reservoir"], "lr": [0.01, 0.1]} if search == "grid" else {"memory": ["fifo", "reservoir"]}
-    )
+@pytest.mark.parametrize(
+    ("search", "space", "labels"),
+    [
+        ("grid", {"memory": ["fifo", "reservoir"], "lr": [0.01, 0.1]}, ["memory fifo", "memory reservoir", "lr"]),
+        ("random", {"memory": ["fifo", "reservoir"]}, ["fifo", "reservoir", "trials", "memory"]),
+        ("grid", {"joint_views": [False, True]}, ["false", "true", "score", "joint_views"]),
+    ],
+)
+def test_scores_are_drawn_whatever_varies(
+    search: str, space: dict[str, Any], labels: list[str], tmp_path: Path
+) -> None:
     trials = {} if search == "grid" else {"trials": 2}
     plan = parse_sweep({"search": search, "settings": {"strategy": "er"}, "space": space, **trials})
     log = TrialLog(tmp_path / "trials.jsonl")
@@ -118,6 +124,9 @@ def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
         log.record(log.add([values], [0])[0], 0, 10.0, 600)
     plot_scores(plan, log, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    plot_scores(plan, log, tmp_path / "plot.svg")
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert all(f"<!-- {label} -->" in drawn for label in labels)
 
 
 def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_said(tmp_path: Path) -> None:

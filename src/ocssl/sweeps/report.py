@@ -72,6 +72,8 @@ def plot_scores(sweep: Sweep, log: TrialLog, path: Path) -> None:
     x = {trial.number: trial.values[across] for trial in trials if across in trial.values}
     if all(map(_is_number, x.values())):
         trials.sort(key=lambda trial: x.get(trial.number, 0))
+    else:
+        x = {number: short_value(value) for number, value in x.items()}  # categories
     found: dict[str, list[Trial]] = {}
     for trial in trials:
         others = describe({name: value for name, value in trial.values.items() if name != across})
