@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from numbers import Integral
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -220,7 +219,7 @@ class Learner:
     @torch.no_grad()
     def encode(self, images: Images, *, batch: int = 512) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device."""
-        if not isinstance(batch, Integral) or batch < 1:
+        if not hasattr(batch, "__index__") or batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
         train_state = self.train_state
         pixels = as_uint8(images, self.config.image_size)
