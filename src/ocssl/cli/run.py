@@ -149,9 +149,9 @@ def _start(given: dict[str, Any], output: Path | None, reporter: Any) -> str:
 
 def _resume(run: Path, output: Path | None, given: dict[str, Any], reporter: Any) -> str:
     from ocssl.errors import ConfigError
+    from ocssl.results.result import read_result
     from ocssl.runs.folder import RunFolder
     from ocssl.runs.launch import resume, with_changes
-    from ocssl.results.result import read_result
 
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")

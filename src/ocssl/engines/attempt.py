@@ -10,12 +10,12 @@ from filelock import FileLock, Timeout
 from ocssl.common.signals import Interrupted
 from ocssl.engines.jobs import Job
 from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
+from ocssl.results.result import Result, read_result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.launch import resume, start
 from ocssl.runs.presets import complete
 from ocssl.runs.progress import Progress
-from ocssl.results.result import Result, read_result
 
 LEAVING_SECONDS = 60.0  # how long a worker that lost its driver may take to leave its folder
 

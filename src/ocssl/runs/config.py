@@ -280,3 +280,8 @@ def stored(config: RunConfig) -> dict[str, Any]:
     settings["joint_views"] = views_together(settings["joint_views"], settings["variant"])
     name, _, width = settings["backbone"].partition("-w")
     return settings | ({"backbone": name, "width": int(width)} if width else {})
+
+
+def unread(given: Mapping[str, Any]) -> set[str]:
+    """Settings that the parts named in them do not read."""
+    return set()

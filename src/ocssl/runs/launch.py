@@ -17,13 +17,13 @@ from ocssl.device import threads
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.learner import Learner
+from ocssl.results.result import Result
 from ocssl.runs.config import RESUMABLE, RunConfig, merged, parse
 from ocssl.runs.environment import runs_at_once
 from ocssl.runs.folder import RunFolder, open_folder
 from ocssl.runs.initial import warm_start
 from ocssl.runs.material import Splits, load_splits
 from ocssl.runs.progress import Progress
-from ocssl.results.result import Result
 from ocssl.runs.route import Schedule, make_schedule
 from ocssl.runs.runner import Run
 from ocssl.runs.state import State

@@ -14,8 +14,8 @@ from ocssl.data.catalog import dataset_spec
 from ocssl.data.loading import is_address
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
-from ocssl.runs.config import RunConfig, check_names, parse
 from ocssl.results.published import read_csv
+from ocssl.runs.config import RunConfig, check_names, parse
 
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""

@@ -21,6 +21,7 @@ import torch
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
 from ocssl.learner import Learner
+from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.diagnosis import collapse, diagnose
 from ocssl.runs.feed import Prefetcher
@@ -28,7 +29,6 @@ from ocssl.runs.folder import RunFolder
 from ocssl.runs.material import Splits
 from ocssl.runs.measuring import ProbeQueue, extract, frozen, raw_pixels
 from ocssl.runs.progress import Progress, Status
-from ocssl.results.result import Result
 from ocssl.runs.route import Schedule
 from ocssl.runs.state import Measured, State
 from ocssl.runs.summary import summarise

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ocssl.common.files import now
 from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
+from ocssl.results.result import Curve, Result
 from ocssl.runs import environment, naming
 from ocssl.runs.config import RunConfig, stored
 from ocssl.runs.presets import is_papers_budget
-from ocssl.results.result import Curve, Result
 from ocssl.runs.route import Schedule
 from ocssl.runs.state import State
 
