@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
 import yaml
@@ -31,9 +31,7 @@ TunedValues = Mapping[str, Mapping[str, float]]
 """lr and ω by row."""
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-NUMBERS: TypeAdapter[Mapping[str, float]] = TypeAdapter(
-    Annotated[dict[Literal["lr", "omega"], Number], Field(min_length=1)]
-)
+NUMBERS: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Literal["lr", "omega"], Number], Field(min_length=1)])
 
 
 def tuned_path(results: Path, which: TunedFor) -> Path:

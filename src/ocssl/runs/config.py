@@ -115,7 +115,7 @@ class RunConfig(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, as JSON and YAML know values."""
-        return self.model_dump(mode="json")
+        return to_stored(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
         """All settings, the learner's behind the experiment's own."""
@@ -150,6 +150,7 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     ...
     ocssl.errors.ConfigError: unknown setting 'memroy'; did you mean 'memory'? Known: ...
     """
+    given = from_stored(given)
     check_names(given)
     try:
         return _Complete.model_validate(dict(given))
@@ -259,19 +260,18 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The configuration that these settings mean: the paper's choices fill the rest."""
     from ocssl.runs.presets import complete
 
-    old = {name: value for name, value in given.items() if name not in ("stream", "width")}
-    if "stream" in given:
-        old["iid"] = given["stream"] == "iid"
-    if "width" in given:
-        old["backbone"] = f"{given['backbone']}-w{given['width']}"
-    return complete(old)
+    return complete(given)
 
 
-def stored(config: RunConfig) -> dict[str, Any]:
-    """The settings as results of format 2 have them."""
+def unread(given: Mapping[str, Any]) -> set[str]:
+    """Settings that the parts named in them do not read."""
+    return set()
+
+
+def to_stored(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as files of format 2 have them."""
     from ocssl.settings import views_together
 
-    settings = config.to_dict()
     if settings.pop("iid"):
         online = {"online_stream_batch": settings["stream_batch"], "online_passes": settings["passes"]}
         settings |= {"stream": "iid", **online, "stream_batch": settings["batch"], "passes": 1}
@@ -282,6 +282,14 @@ def stored(config: RunConfig) -> dict[str, Any]:
     return settings | ({"backbone": name, "width": int(width)} if width else {})
 
 
-def unread(given: Mapping[str, Any]) -> set[str]:
-    """Settings that the parts named in them do not read."""
-    return set()
+def from_stored(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the names of this version."""
+    old = dict(given)
+    if (stream := old.pop("stream", None)) is not None:
+        old["iid"] = stream == "iid"
+    for name in ("stream_batch", "passes"):
+        if f"online_{name}" in old:
+            old[name] = old.pop(f"online_{name}")
+    if (width := old.pop("width", None)) is not None:
+        old["backbone"] = f"{given['backbone']}-w{width}"
+    return old

@@ -9,7 +9,7 @@ from typing import Any
 from ocssl.common.files import slug
 from ocssl.errors import ConfigError
 from ocssl.runs import naming
-from ocssl.runs.config import parse, stored
+from ocssl.runs.config import parse
 
 SAID_TWICE = ("strategy", "method", "memory", "protocol", "seed")
 
@@ -29,7 +29,7 @@ def upgrade(content: dict[str, Any]) -> dict[str, Any]:
         "label": label,
         "name": name + (slug(f"-on-{transfer}") if transfer else ""),
         "overrides": overrides or {},
-        "config": stored(config),
+        "config": settings,
         "format": 2,
     }
     return {key: value for key, value in content.items() if key not in SAID_TWICE} | named

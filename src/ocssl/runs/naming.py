@@ -12,7 +12,6 @@ from ocssl.common.files import slug
 from ocssl.results.names import row_label, row_name
 from ocssl.runs.config import RESUMABLE, RunConfig
 from ocssl.runs.presets import complete
-from ocssl.settings import views_together
 
 HOW = RESUMABLE | {"execution", "precision", "log_every", "knn", "references"}
 NAMED_BY = ("dataset", "protocol", "budget", "iid", "strategy", "method", "memory", "seed")
@@ -24,8 +23,6 @@ MOST_MARKS = 3
 def experiment(config: RunConfig) -> dict[str, Any]:
     """The settings that make an experiment, whatever its seed and its machine."""
     settings = {name: value for name, value in config.to_dict().items() if name not in HOW | {"budget", "seed"}}
-    settings["stream"] = "iid" if settings.pop("iid") else "class-incremental"
-    settings["joint_views"] = views_together(config["joint_views"], config["variant"])
     if config.init_from is not None:
         settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config['seed']}")
     return settings
@@ -55,8 +52,8 @@ def run_name(config: RunConfig) -> str:
 
 
 def _marks(config: RunConfig) -> list[str]:
-    block = _beyond(config, _preset(config, *NAMED_BY))
-    differing = {name: block[name] for name in ("batch", "passes") if name in block} | overrides(config)
+    preset = _preset(config, *NAMED_BY)
+    differing = {name: config[name] for name in ("batch", "passes") if config[name] != preset[name]} | overrides(config)
     if "init_from" in differing:
         first = str(differing["init_from"])
         differing["init_from"] = first.removeprefix(f"{config.dataset}-{config['method']}-").removesuffix(
@@ -76,4 +73,4 @@ def _preset(config: RunConfig, *given: str) -> RunConfig:
 
 def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
     ours, theirs = experiment(config), experiment(preset)
-    return {name: value for name, value in ours.items() if value != theirs[name]}
+    return {name: value for name, value in ours.items() if value != theirs.get(name)}

@@ -15,7 +15,7 @@ from ocssl.data.loading import is_address
 from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
 from ocssl.results.published import read_csv
-from ocssl.runs.config import RunConfig, check_names, parse
+from ocssl.runs.config import RunConfig, check_names, from_stored, parse
 
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
@@ -31,6 +31,7 @@ def complete(given: Mapping[str, Any]) -> RunConfig:
     >>> [config[name] for name in ("batch", "passes", "lr", "omega", "memory", "variant")]
     [138, 3, 0.3, 0.3, 'fifo', 'clean']
     """
+    given = from_stored(given)
     check_names(given)
     draft = parse(given)
     filled = _data_set(draft) | dict(given)

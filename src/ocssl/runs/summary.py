@@ -7,7 +7,7 @@ from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
 from ocssl.results.result import Curve, Result
 from ocssl.runs import environment, naming
-from ocssl.runs.config import RunConfig, stored
+from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import is_papers_budget
 from ocssl.runs.route import Schedule
 from ocssl.runs.state import State
@@ -52,7 +52,7 @@ def summarise(config: RunConfig, route: Schedule, learner: Learner, state: State
         samples=len(route),
         fingerprint=route.fingerprint,
         warnings=state.warnings,
-        config=stored(config),
+        config=config.to_dict(),
         versions=environment.versions(),
         hardware=environment.hardware(learner.train_state.device),
         code=environment.code(),
