@@ -161,7 +161,7 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
 def check_names(given: Iterable[str]) -> None:
     """Refuse the first name that is no setting."""
     for name in given:
-        if name not in SETTINGS:
+        if name not in (*SETTINGS, "stream", "width", "online_stream_batch", "online_passes"):
             raise unknown("setting", name, SETTINGS)
 
 
