@@ -6,13 +6,16 @@ import json
 import math
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from helpers.cli import Ocssl
 from helpers.results import CLA_E, PUBLISHED, content, put
 from ocssl.results import Group, Row, Store, find_table, read_result, read_results, sections_of
+from ocssl.results.result import schema
 from ocssl.results.table import Value
 
 
@@ -85,6 +88,19 @@ def test_a_result_is_the_same_after_writing_and_reading(tmp_path: Path) -> None:
         0,
         (10, 138, 3),
     )
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    published = json.loads((resources.files("ocssl.results") / "result.schema.json").read_text())
+    assert schema() == published
+    assert json.loads((PUBLISHED.parent / "docs" / "result.schema.json").read_text()) == published
+
+
+def test_the_schema_takes_a_result_and_refuses_one_without_its_protocol() -> None:
+    jsonschema.validate(content(), schema())
+    for found in (without("config", "protocol"), without("overrides"), content() | {"final": 120.0}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(found, schema())
 
 
 def test_results_are_read_and_joined_without_torch(tmp_path: Path) -> None:
