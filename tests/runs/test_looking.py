@@ -136,7 +136,7 @@ def test_probe_tells_its_numbers_where_it_cannot_keep_them(ocssl: Command, tmp_p
     assert (code, f"linear {read_result(run).final:.2f} %" in out) == (0, True), err
     features, record = err.splitlines()
     assert "warning: could not keep the features" in features
-    assert f"warning: could not write '{run / 'probes' / 'shapes.json'}'" in record
+    assert f"warning: cannot write '{run / 'probes' / 'shapes.json'}'" in record
 
 
 def test_probe_keeps_features_for_everybody_who_may_read_the_run(ocssl: Command, runs: list[Path]) -> None:

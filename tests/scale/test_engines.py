@@ -12,7 +12,7 @@ from sweeping import SHAPES, kill_worker, wait_for
 
 from ocssl.engines import Job, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
-from ocssl.runs.result import Result, read_result
+from ocssl.results import Result, read_result
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 

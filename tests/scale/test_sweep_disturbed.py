@@ -24,7 +24,7 @@ from sweeping import (
 from typer.testing import CliRunner
 
 from ocssl.cli import app
-from ocssl.runs.result import read_result
+from ocssl.results import read_result
 from ocssl.sweeps.driver import resume_sweep
 from ocssl.sweeps.machines import Machines
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ocssl.errors import ConfigError
+from ocssl.results.published import read_csv
 from ocssl.runs.config import assignments
-from ocssl.runs.paper import table
 from ocssl.runs.presets import complete, row_name
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.plan import parse_sweep, read_sweep, shipped
@@ -187,7 +187,7 @@ def test_the_papers_tuning_holds_every_value_that_the_paper_chose(name: str) -> 
     assert (sweep.search, sweep.score) == ("grid", "final")
     assert complete(sweep.run_settings(sweep.listed()[0], seed=0)).validation_fraction == 0.1
     for setting, entry in sweep.space.items():
-        chosen = {float(row[setting]) for row in table("hyperparameters") if row[setting]}
+        chosen = {float(row[setting]) for row in read_csv("hyperparameters") if row[setting]}
         assert set(entry.plain()) == chosen
     assert len(sweep.listed()) == math.prod(len(entry.plain()) for entry in sweep.space.values())
 
@@ -206,7 +206,7 @@ def test_the_array_of_tuning_jobs_has_one_line_for_each_row_of_the_papers_tables
         config = complete(sweep.run_settings(sweep.listed()[0], seed=0))
         sizes = config.budget, str(config["batch"]), str(config["passes"])
         found.append((*sizes, config["method"] or "-", row_name(config), "omega" in sweep.space))
-    rows = [row for row in table("hyperparameters") if row["dataset"] == "cifar100"]
+    rows = [row for row in read_csv("hyperparameters") if row["dataset"] == "cifar100"]
     expected = [(*(row[key] for key in ("budget", "b", "n_p", "ssl", "method")), bool(row["omega"])) for row in rows]
     assert found == expected
     assert f"--array=1-{len(found)}" in (EXAMPLES / "tuning-array.sbatch").read_text()

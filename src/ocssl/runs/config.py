@@ -284,7 +284,11 @@ def to_stored(settings: dict[str, Any]) -> dict[str, Any]:
 
 def from_stored(given: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the names of this version."""
+    from ocssl.settings import views_together
+
     old = dict(given)
+    if old.get("joint_views") == views_together(None, old.get("variant", old.get("protocol", "clean"))):
+        old["joint_views"] = None
     if (stream := old.pop("stream", None)) is not None:
         old["iid"] = stream == "iid"
     for name in ("stream_batch", "passes"):
