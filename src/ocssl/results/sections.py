@@ -14,7 +14,7 @@ from typing import Any
 from ocssl.common.console import short_value
 from ocssl.errors import DataError
 from ocssl.results.names import file_part, heading, row_label, row_name, style_name
-from ocssl.results.published import read_csv
+from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
 from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
 from ocssl.results.table import Value
@@ -187,20 +187,17 @@ def _lr_and_omega(row: PaperRow, dataset: str, tuned: Mapping[str, float] | None
 def _published(table: PaperTable, row: PaperRow, dataset: str) -> dict[str, Value]:
     """Final and Avg of the paper; none for settings that it did not run."""
     _, method, _, (_, b, n_p) = row.kind
-    where = {"ssl": "-", "b": "", "n_p": ""} if row.untrained else {"ssl": method or "-", "b": f"{b}", "n_p": f"{n_p}"}
-    where |= {"table": table.source, "method": row.published, "dataset": dataset.replace(":authors", "")}
+    block = ("-", "", "") if row.untrained else (method or "-", str(b), str(n_p))
     omega = row.hyperparameters(dataset).get("omega")
     paper = PAPER_VALUES | ({"omega": float(omega)} if omega else {})
     if not row.untrained and any(paper.get(name) != value for name, value in row.declared.items()):
         return {}
-    for line in read_csv("results"):
-        if all(line[column] == text for column, text in where.items()):
-            return {
-                number: Value(float(line[number]), float(std) if (std := line[f"{number}_std"]) else None, digits=1)
-                for number in ("final", "avg")
-                if line[number]
-            }
-    return {}
+    line = published_results().get((table.source, *block, row.published, dataset.replace(":authors", "")), {})
+    return {
+        number: Value(float(line[number]), float(std) if (std := line[f"{number}_std"]) else None, digits=1)
+        for number in ("final", "avg")
+        if line.get(number)
+    }
 
 
 def _untrained(groups: Iterable[Group]) -> Group:

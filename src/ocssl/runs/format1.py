@@ -20,15 +20,15 @@ def upgrade(content: dict[str, Any]) -> dict[str, Any]:
     settings = config.to_dict()
     seed, place = settings["seed"], settings["init_from"]
     place = place and place.replace(f"seed{seed}", "seed0")
-    key, label, overrides = _named(json.dumps({**settings, "seed": 0, "init_from": place}))
+    key, label, overrides, name = _named(json.dumps({**settings, "seed": 0, "init_from": place}))
     dataset = str(content.get("dataset"))
     transfer = dataset.partition("->")[2]
-    name = naming.run_name(config) if overrides is not None else slug(f"{dataset}-{label}-seed{seed}")
+    name = name.removesuffix("seed0") + f"seed{seed}"
     named = {
         "key": key,
         "label": label,
         "name": name + (slug(f"-on-{transfer}") if transfer else ""),
-        "overrides": overrides or {},
+        "overrides": overrides,
         "config": settings,
         "format": 2,
     }
@@ -36,9 +36,10 @@ def upgrade(content: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _named(settings: str) -> tuple[str, str, dict[str, Any] | None]:
+def _named(settings: str) -> tuple[str, str, dict[str, Any], str]:
     config = parse(json.loads(settings))
     try:
-        return naming.key(config), naming.label(config), naming.overrides(config)
+        return naming.key(config), naming.label(config), naming.overrides(config), naming.run_name(config)
     except ConfigError:  # a strategy or data set that is not installed here
-        return naming.key(config), str(config["strategy"]), None
+        name = str(config["strategy"])
+        return naming.key(config), name, {}, slug(f"{config.dataset}-{name}-seed0")

@@ -20,6 +20,17 @@ def read_csv(name: Literal["results", "hyperparameters"]) -> tuple[dict[str, str
 
 
 @cache
+def published_results() -> dict[tuple[str, ...], dict[str, str]]:
+    """The lines of ``results.csv`` by table, objective, b, n_p, row and data set.
+
+    >>> published_results()["main", "simsiam", "138", "3", "cla-e", "cifar100"]["final"]
+    '43.1'
+    """
+    names = ("table", "ssl", "b", "n_p", "method", "dataset")
+    return {tuple(line[name] for name in names): line for line in read_csv("results")}
+
+
+@cache
 def hyperparameters(
     budget: str | None, row: str, method: str | None, dataset: str, batch: int | None = None, passes: int | None = None
 ) -> dict[str, str]:
