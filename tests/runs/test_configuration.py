@@ -11,10 +11,10 @@ import torch
 from ocssl import data
 from ocssl.errors import ConfigError
 from ocssl.learner import Learner
+from ocssl.results.published import read_csv
 from ocssl.runs import config as configuration
 from ocssl.runs.config import assignments, from_file, parse
 from ocssl.runs.material import Part, Pool
-from ocssl.runs.paper import table
 from ocssl.runs.presets import complete, is_papers_budget
 from ocssl.runs.route import make_schedule
 
@@ -28,7 +28,7 @@ def run_of(row: dict[str, str]) -> dict[str, object]:
     return given | ({"memory": "fifo"} if method == "er-fifo" else {})
 
 
-@pytest.mark.parametrize("row", table("hyperparameters"), ids=lambda row: "-".join(row.values()))
+@pytest.mark.parametrize("row", read_csv("hyperparameters"), ids=lambda row: "-".join(row.values()))
 def test_every_row_of_the_papers_tables_is_filled_in(row: dict[str, str]) -> None:
     config = complete(run_of(row))
     assert config["batch"] == int(row["b"])

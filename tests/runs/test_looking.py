@@ -12,7 +12,7 @@ from command import TINY, Command, as_options
 from ocssl import memory, methods, strategies
 from ocssl.data import names
 from ocssl.errors import DataError
-from ocssl.runs.result import read_result
+from ocssl.results import read_result
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 
@@ -60,25 +60,28 @@ def test_compare_refuses_half_a_result(ocssl: Command, tmp_path: Path, runs: lis
     code, _, err = ocssl("compare", "half.json")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "is not a complete result" in err
-    (tmp_path / "poor.json").write_text(json.dumps({k: v for k, v in json.loads(text).items() if k != "protocol"}))
+    poor = json.loads(text)
+    del poor["config"]["protocol"]
+    (tmp_path / "poor.json").write_text(json.dumps(poor))
     with pytest.raises(DataError, match="protocol"):
         read_result(tmp_path / "poor.json")
 
 
 def test_compare_says_when_protocols_differ(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
-    other = json.loads((runs[0] / "result.json").read_text()) | {"protocol": "authors"}
+    other = json.loads((runs[0] / "result.json").read_text())
+    other["config"]["protocol"] = "authors"
     (tmp_path / "authors.json").write_text(json.dumps(other))
     assert "do not compare" in ocssl("compare", runs[0], "authors.json")[1]
     assert "do not compare" not in ocssl("compare", *runs)[1]
 
 
-def test_compare_tells_runs_apart_that_differ_in_their_folders_alone(
+def test_compare_labels_runs_by_their_folders_where_they_differ_in_nothing_else(
     ocssl: Command, tmp_path: Path, runs: list[Path]
 ) -> None:
-    twins = [tmp_path / lr / "seed0" for lr in ("lr0.1", "lr0.3")]
-    for twin in twins:
-        shutil.copytree(runs[0], twin)
-    code, out, err = ocssl("compare", *twins, "--plot", "curves.svg")
+    copies = [tmp_path / lr / "seed0" for lr in ("lr0.1", "lr0.3")]
+    for copy in copies:
+        shutil.copytree(runs[0], copy)
+    code, out, err = ocssl("compare", *copies, "--plot", "curves.svg")
     assert code == 0, err
     drawn = (tmp_path / "curves.svg").read_text()
     for name in ("(lr0.1/seed0)", "(lr0.3/seed0)"):
@@ -133,7 +136,7 @@ def test_probe_tells_its_numbers_where_it_cannot_keep_them(ocssl: Command, tmp_p
     assert (code, f"linear {read_result(run).final:.2f} %" in out) == (0, True), err
     features, record = err.splitlines()
     assert "warning: could not keep the features" in features
-    assert f"warning: could not write '{run / 'probes' / 'shapes.json'}'" in record
+    assert f"warning: cannot write '{run / 'probes' / 'shapes.json'}'" in record
 
 
 def test_probe_keeps_features_for_everybody_who_may_read_the_run(ocssl: Command, runs: list[Path]) -> None:
