@@ -28,6 +28,9 @@ def test_a_mistyped_setting_is_answered_with_those_of_a_learner(ocssl: Command, 
     assert code == 2
     assert "unknown setting 'Lr'; did you mean 'lr'?" in err
     assert "dataset" not in err
+    for name in ("source", "state", "info"):  # arguments of the function that are no settings
+        code, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", f"{name}=1")
+        assert (code, f"unknown setting '{name}'" in err) == (2, True)
     _, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", "=0.1")
     assert "'=0.1' must have the form key=value" in err
 

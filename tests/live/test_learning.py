@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -410,6 +412,20 @@ def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: P
     (state / ".DS_Store").touch()
     assert quiet_learn(frames, state).seen == 4
     assert (state / "features.parquet").exists()
+
+
+def test_the_files_of_a_state_are_those_of_the_versions_before(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    names = {path.name for path in state.iterdir() if not path.name.startswith(".")}
+    assert names == {"checkpoints", "encoder", "ledger.sqlite", "metrics.jsonl"}
+    (saved,) = (state / "checkpoints").iterdir()
+    assert {path.name for path in saved.iterdir()} == {"learner", "state.json"}
+    place = {"noted": 4, "positions": {f"folder:{frames.resolve()}": 4}, "identities": {}}
+    size = (state / "metrics.jsonl").stat().st_size
+    assert json.loads((saved / "state.json").read_text()) == {"place": place, "metrics_bytes": size}
+    rows = sqlite3.connect(state / "ledger.sqlite").execute("SELECT source, name, number, problem FROM arrivals")
+    assert [*rows] == [(f"folder:{frames.resolve()}", f"{n:05d}.png", n + 1, None) for n in range(4)]
 
 
 def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:

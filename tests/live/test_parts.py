@@ -17,11 +17,11 @@ from ocssl import Learner
 from ocssl.data.origin import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import autotune as tuning
-from ocssl.live import learning
+from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.learning import Monitor, progress_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import ImageStream, PathStream
+from ocssl.live.sources import FolderStream, ImageStream, PathStream, file_stamp
 
 
 def test_an_index_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:
@@ -128,6 +128,25 @@ def test_a_file_that_vanishes_while_its_size_is_looked_up_has_none(
     assert image_size_for(tmp_path / "gone.png", "cpu") is None
 
 
+def test_a_followed_folder_gives_no_file_twice_while_it_is_scanned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "SCAN_EVERY", 0.0)
+    monkeypatch.setattr(sources, "SCAN_SHARE", 0.0)
+    for number in range(3):
+        (tmp_path / f"{number}.png").touch()
+    with SeenIndex(tmp_path / "seen") as index:
+        stream = FolderStream(tmp_path, "folder", index, follow=True)
+        first = stream.take(10)
+        assert [item.name for item in first] == ["0.png", "1.png", "2.png"]
+        (tmp_path / "3.png").touch()
+        assert [item.name for item in stream.take(10)] == ["3.png"]
+        for item in first:
+            stream.ack(item, stamp=file_stamp(item.picture), problem="it is empty" if item.name == "1.png" else None)
+        (tmp_path / "1.png").write_text("changed")
+        assert [item.name for item in stream.take(10)] == ["1.png"]
+
+
 class Counting(ImageStream):
     """A hundred thousand pictures that come again in every session."""
 
@@ -165,6 +184,19 @@ def test_the_richest_settings_that_keep_up_are_chosen(monkeypatch: pytest.Monkey
 
 def test_a_machine_that_is_too_slow_gets_the_cheapest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(monkeypatch, [3.0]) == ({**tuning.PRESETS[0][1], "batch": 30}, 3.0)
+
+
+def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow_only(settings: dict[str, object], at_least: float) -> float:
+        if settings["backbone"] != "convnet-w8":
+            raise ConfigError("the width is given twice")
+        return 99.0
+
+    monkeypatch.setattr(tuning, "measure", narrow_only)
+    assert autotune(20, {}) == ({**tuning.PRESETS[0][1], "batch": 30}, 99.0)
+    monkeypatch.setattr(tuning, "PRESETS", tuning.PRESETS[1:])
+    with pytest.raises(ConfigError, match="the width is given twice"):
+        autotune(20, {})
 
 
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
