@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 import ocssl
-from ocssl.data.cache import MappedDataset
-from ocssl.data.source import DatasetInfo
+from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import Group
 from ocssl.runs.feed import Prefetcher
 from ocssl.runs.material import Pool

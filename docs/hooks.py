@@ -19,7 +19,15 @@ API = {
     ),
     "data": (
         "Data and streams",
-        ["ocssl.data.loading", "ocssl.data.source", "ocssl.data.streams", "ocssl.data.stream"],
+        [
+            "ocssl.data.loading",
+            "ocssl.data.dataset",
+            "ocssl.data.streams.base",
+            "ocssl.data.streams.class_incremental",
+            "ocssl.data.streams.blurred",
+            "ocssl.data.streams.ordered",
+            "ocssl.data.streams.iid",
+        ],
     ),
     "evaluation": (
         "Evaluation",

@@ -32,7 +32,7 @@ def diagnose(learner: Learner) -> dict[str, float]:
         with _lock, threads(1):
             found |= {"feature_std": feature_std(rows), "effective_rank": effective_rank(rows)}
     strategy = learner.train_state.strategy
-    if isinstance(strategy, Aligned) and strategy.distance == "cosine" and "alignment" in output.losses:
+    if isinstance(strategy, Aligned) and strategy.cosine and "alignment" in output.losses:
         weight = strategy.omega
         if weight > 0:  # the loss is the negative similarity times ω
             found["alignment"] = -float(output.losses["alignment"]) / weight

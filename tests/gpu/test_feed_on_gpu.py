@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl.data.cache import MappedDataset
-from ocssl.data.source import DatasetInfo
+from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import Group
 from ocssl.runs import feed
 from ocssl.runs.material import Pool

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ocssl.data.catalog import dataset_spec
-from ocssl.data.places import dataset_dirs, parquet_files
+from ocssl.data.layout import dataset_dirs, parquet_files
 from ocssl.runs.launch import start
 from ocssl.runs.presets import complete
 

@@ -19,8 +19,8 @@ from frames import TINY, frame, write_frame, write_frames
 from PIL import Image
 
 from ocssl import Learner, strategies
-from ocssl.data.origin import Item
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import autotune as tuning
 from ocssl.live import learn

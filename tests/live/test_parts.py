@@ -14,7 +14,7 @@ import torch
 from frames import TINY
 
 from ocssl import Learner
-from ocssl.data.origin import Item
+from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import autotune as tuning
 from ocssl.live import learning, sources

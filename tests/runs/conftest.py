@@ -47,7 +47,7 @@ def cifar100(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from pyarrow import parquet
 
     from ocssl.data.catalog import dataset_spec
-    from ocssl.data.places import dataset_dirs, parquet_files
+    from ocssl.data.layout import dataset_dirs, parquet_files
 
     root = Path(os.environ.get("OCSSL_DATA") or BESIDE_THE_CHECKOUT)
     files = [

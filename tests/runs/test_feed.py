@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ocssl.data.source import DatasetInfo, ResidentDataset
+from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.distributed import Group
 from ocssl.errors import DataError
 from ocssl.runs import feed

@@ -13,13 +13,16 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Entry point of the ``ocssl`` command: a known error is one line on stderr and exit code 2.
+    """Entry point of the ``ocssl`` command.
 
-    Work that stopped on request ends with 128 and the number of the signal.
+    A known error is one line on stderr and exit code 2. A stop on request is one line and 128 plus the signal's number.
     """
     print_warnings()
     try:
         app()
+    except Interrupted as stopped:
+        print(f"ocssl: {stopped}", file=sys.stderr)
+        sys.exit(stopped.exit_code)
     except OcsslError as error:
         print(f"ocssl: {error}", file=sys.stderr)
-        sys.exit(error.exit_code if isinstance(error, Interrupted) else 2)
+        sys.exit(2)

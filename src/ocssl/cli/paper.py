@@ -1,4 +1,4 @@
-"""``ocssl paper``: the paper's tables, what is known of them, and running the rest."""
+"""``ocssl paper``: the paper's tables with our results, and running the missing ones."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ocssl.cli.names import complete_datasets
-from ocssl.cli.run import Protocol
-from ocssl.cli.sweep import EngineChoice
+from ocssl.results.result import PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ocssl.paper import Cell, Store
-    from ocssl.paper.filling import Filled
-    from ocssl.paper.store import Experiment
+    from ocssl.paper import RunOutcome
+    from ocssl.results import PaperTable, Section, Store
+    from ocssl.results.read import Experiment
 
 app = typer.Typer(
     help="The paper's tables: ours beside the published, and running the rest.",
@@ -31,7 +30,7 @@ WHAT, HOW = "What is run", "How, and where it is kept"
 
 
 def _complete_tables(incomplete: str) -> list[str]:
-    from ocssl.paper import TABLES
+    from ocssl.results import TABLES
 
     return [name for name in TABLES if name.startswith(incomplete)]
 
@@ -46,6 +45,7 @@ DataSet = Annotated[
     typer.Option(help="Instead of the table's first.", autocompletion=complete_datasets, rich_help_panel=WHAT),
 ]
 RESULTS = Path("results")
+EngineName = Literal["local", "ray"]
 
 
 @app.command("list")
@@ -57,23 +57,24 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ocssl.paper import TABLES, cells
+    from ocssl.results import TABLES, sections_of
+    from ocssl.results.sections import experiments
 
     console, store = Console(highlight=False, markup=False), _open(results)
-    table = Table("id", "what it shows", "data set", "there", "clean", "authors", box=None, pad_edge=False)
+    table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
-    placed: set[Experiment | None] = set()
+    listed: set[Experiment | None] = set()
     for paper in TABLES.values():
-        found = cells(store, paper)
-        placed |= {cell.experiment for cell in found}
-        datasets = list(dict.fromkeys(cell.dataset for cell in found))
+        found = sections_of(store, paper)
+        listed |= experiments(found)
+        datasets = list(dict.fromkeys(section.dataset for section in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
-        counts = [[_filled(found, dataset, protocol) for dataset in datasets] for protocol in Protocol]
+        counts = [[_filled(section) for section in found if section.protocol == protocol] for protocol in PROTOCOLS]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
-    if strangers := sum(stored.experiment not in placed for stored in store.results):
-        console.print(f"Results that belong in none of these: {strangers}", style="dim")
+    if unlisted := sum(file.experiment not in listed for file in store.files):
+        console.print(f"Results that belong in none of these: {unlisted}", style="dim")
     _print_problems(console, store)
 
 
@@ -91,32 +92,29 @@ def show(
     from rich.console import Console
     from rich.text import Text
 
-    from ocssl.cli.tables import accuracies, seconds
-    from ocssl.paper import cells, find_table
-    from ocssl.paper.plan import data_set
-    from ocssl.paper.tables import configure
+    from ocssl.results import find_table, sections_of
+    from ocssl.results.build import accuracy_table, seconds_table
+    from ocssl.results.render import to_rich
 
     console, paper, store = Console(highlight=False, markup=False), find_table(table), _open(results)
-    wanted = dataset and data_set(paper, dataset)
-    if wanted:
-        configure(paper, paper.rows[0], wanted, "clean")  # a set that nobody knows is refused
-    blocks: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells(store, paper):
-        if wanted in (None, cell.dataset) and protocol in (None, cell.protocol):
-            blocks.setdefault((cell.dataset, cell.protocol), []).append(cell)
-    told = {where: block for where, block in blocks.items() if any(cell.runs or cell.problems for cell in block)}
-    shown = told or dict(list(blocks.items())[:1])
-    for (where, how), block in shown.items():
-        console.print(Text.assemble((paper.title, "bold"), f": {where}, {how} protocol"))
-        console.print(seconds(block) if paper.shows == "seconds" else accuracies(block))
-    if not told:
+    wanted = dataset and _known_dataset(paper, dataset)
+    found = [
+        section
+        for section in sections_of(store, paper)
+        if wanted in (None, section.dataset) and protocol in (None, section.protocol)
+    ]
+    filled = [section for section in found if section.filled]
+    for section in filled or found[:1]:
+        shown = seconds_table(section) if paper.shows == "seconds" else accuracy_table(section)
+        title, _, where = shown.title.partition(": ")
+        console.print(Text.assemble((title, "bold"), f": {where}"))
+        console.print(to_rich(shown))
+    if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []
-        options += ["--protocol", protocol.value] if protocol else []
+        options += ["--protocol", protocol] if protocol else []
         command = " ".join(["ocssl paper run", paper.id, *options])
         console.print(f"Nothing of this was run yet: {command}", style="dim", soft_wrap=True)
-    _print_problems(
-        console, store, [problem.sentence for block in shown.values() for c in block for problem in c.problems]
-    )
+    _print_problems(console, store, [problem.sentence for section in filled for problem in section.problems()])
 
 
 @app.command()
@@ -131,7 +129,10 @@ def run(
         list[str] | None,
         typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
     ] = None,
-    protocol: Annotated[Protocol, typer.Option(help="Ours, or the authors'.", rich_help_panel=WHAT)] = Protocol.clean,
+    protocol: Annotated[
+        Protocol,
+        typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT),
+    ] = "clean",
     tuned: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Own lr and omega; or best.yaml.", rich_help_panel=WHAT),
@@ -139,13 +140,11 @@ def run(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
     ] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = EngineChoice.local,
+    engine: Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = "local",
     workers: Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)] = 1,
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Begin nothing more after so long.", rich_help_panel=HOW)
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.", rich_help_panel=HOW)] = False,
+    max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
     results: Results = RESULTS,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
     data_root: DataRoot = None,
@@ -158,77 +157,86 @@ def run(
     from rich.console import Console
 
     from ocssl.common.signals import Interrupted
-    from ocssl.engines import make_engine
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
-    from ocssl.paper import find_table
-    from ocssl.paper.filling import fill
-    from ocssl.paper.plan import data_set, make_plan
-    from ocssl.paper.tuned import Tuned, declare, merge
-    from ocssl.runs.config import assignments, merged
+    from ocssl.paper import make_plan, run_missing
+    from ocssl.paper.plan import choose_dataset
+    from ocssl.paper.tuned import keep_values, merge_values
+    from ocssl.results import find_table
+    from ocssl.runs.config import merged
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
-    doer = make_engine(engine.value, workers=workers, address=address, quiet=quiet)
-    where = data_set(paper, dataset)
-    which: Tuned = paper.id, where, protocol.value
-    values = merge(tuned, which) if tuned else None
-    rows = [row for row in paper.chosen(_words(methods)) if values is None or row.name in values]
+    runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    where = choose_dataset(paper, dataset)
+    which = paper.id, where, protocol
+    values = merge_values(tuned, which) if tuned else None
+    rows = [row for row in paper.select(_words(methods)) if values is None or row.name in values]
     if not rows:
         raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values or ()) or 'no row'}")
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
     chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
-    plan = make_plan(store, paper, rows, where, protocol.value, chosen, tuned=values, changes=changes, runs=runs)
+    plan = make_plan(store, paper, rows, where, protocol, chosen, tuned=values, changes=changes, runs=runs)
     done = len(plan.wanted) - len(plan.missing)
-    console.print(f"{paper.id}, {where}, {protocol.value} protocol: {done} of {len(plan.wanted)} runs are done")
-    if plan.foreign:
+    console.print(f"{paper.id}, {where}, {protocol} protocol: {done} of {len(plan.wanted)} runs are done")
+    if plan.departs:
         console.print("With these settings runs are not the table's, and it will not show them.", style="yellow")
     if dry_run:
-        for task in {task.name: task for task in (*plan.first, *plan.missing)}.values():
-            console.print(f"{'to go on with' if task.begun else 'to run'}: {task.name}")
+        for run in {run.name: run for run in (*plan.first, *plan.missing)}.values():
+            console.print(f"{'to resume' if run.started else 'to run'}: {run.name}")
         _print_problems(console, store)
         return
     if values:
-        declare(values, results, which)
-    failed: list[Filled] = []
+        keep_values(values, results, which)
+    failed = 0
     try:
-        for filled in fill(plan, doer, store, results, stop_at=stop_at):
-            console.print(_line(filled), style=None if filled.result else "red")
-            failed += [] if filled.result else [filled]
+        for outcome in run_missing(plan, runner, store, results, stop_at=stop_at):
+            console.print(_line(outcome), style=None if outcome.result else "red")
+            failed += outcome.result is None
     except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}; the same command goes on", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
+        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
     after = _open(results, new=True)
-    left = sum(not task.is_in(after) for task in plan.wanted)
-    console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {len(failed)} failed just now")
+    left = sum(not run.is_in(after) for run in plan.wanted)
+    console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {failed} failed just now")
     _print_problems(console, after)
     if failed:
         raise typer.Exit(1)
 
 
 def _open(results: Path, *, new: bool = False) -> Store:
-    """The store; the usual place need not exist yet, nor one that is about to be filled."""
-    from ocssl.paper import Store, read_store
+    """The results; the usual folder need not exist yet, nor one that is about to be filled."""
+    from ocssl.results import Store, read_results
 
-    return Store() if (new or results == RESULTS) and not results.exists() else read_store(results)
-
-
-def _filled(cells: Iterable[Cell], dataset: str, protocol: Protocol) -> str:
-    block = [cell for cell in cells if (cell.dataset, cell.protocol) == (dataset, protocol)]
-    return f"{sum(bool(cell.runs) for cell in block)}/{len(block)}"
+    return Store() if (new or results == RESULTS) and not results.exists() else read_results(results)
 
 
-def _line(filled: Filled) -> str:
-    if filled.result is None:
-        return f"{filled.task.label}: failed: {filled.error}"
-    numbers = {"Final": filled.result.final, "Avg": filled.result.avg}
-    told = (f"{name} {number:.2f} %, " for name, number in numbers.items() if number is not None)
-    return f"{filled.task.label}: {''.join(told)}{filled.task.name}.json"
+def _known_dataset(table: PaperTable, name: str) -> str:
+    """The data set that is meant; an unknown one is refused."""
+    from ocssl.paper.plan import choose_dataset, configure
+
+    dataset = choose_dataset(table, name)
+    configure(table, table.rows[0], dataset, "clean")
+    return dataset
+
+
+def _filled(section: Section) -> str:
+    groups = [group for row in section.rows for group in row.groups]
+    return f"{sum(bool(group.runs) for group in groups)}/{len(groups)}"
+
+
+def _line(outcome: RunOutcome) -> str:
+    if outcome.result is None:
+        return f"{outcome.run.label}: failed: {outcome.error}"
+    numbers = {"Final": outcome.result.final, "Avg": outcome.result.avg}
+    printed = (f"{name} {number:.2f} %, " for name, number in numbers.items() if number is not None)
+    return f"{outcome.run.label}: {''.join(printed)}{outcome.run.name}.json"
 
 
 def _is_there(dataset: str, root: Path | None) -> bool:
     from ocssl.data.presence import presence
-    from ocssl.paper.tables import probed_on, trained_on
+    from ocssl.results.result import probed_on, trained_on
 
     names = [trained_on(dataset), *filter(None, [probed_on(dataset)])]
     return all(presence(name, "train", root=root).state in ("ready", "found") for name in names)
@@ -240,7 +248,7 @@ def _print_problems(console: Console, store: Store, more: Iterable[str] = ()) ->
 
 
 def _words(texts: list[str] | None) -> list[str]:
-    """What was given once with commas, or several times, or both."""
+    """The words of an option that was given once with commas, several times, or both."""
     return [word for text in texts or [] for word in text.replace(",", " ").split()]
 
 

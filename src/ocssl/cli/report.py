@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 
-class Format(StrEnum):
-    """What to write."""
+def _complete_formats(incomplete: str) -> list[str]:
+    from ocssl.results.render import FORMATS
 
-    html = "html"
-    markdown = "markdown"
-    latex = "latex"
-    png = "png"
-    svg = "svg"
-    pdf = "pdf"
+    return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder of result files.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")] = Path("report"),
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Only this one; repeatable.  [default: all]")
+        list[str] | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Only this one: html, markdown, latex, csv, png, svg, pdf; repeatable.  [default: all]",
+            autocompletion=_complete_formats,
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
 ) -> None:
@@ -33,22 +33,23 @@ def report(
     Example: ocssl report results -o report
     """
     from ocssl.errors import MissingExtraError
-    from ocssl.report import FORMATS, read_report, write_report
-    from ocssl.report.figures import need_matplotlib
-    from ocssl.report.writing import FIGURES
+    from ocssl.results import read_report
+    from ocssl.results.render import FORMATS, write_report
+    from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib
 
     found = read_report(results, title) if title else read_report(results)
-    chosen = [name.value for name in formats or []]
-    if not chosen:
-        chosen = list(FORMATS)
+    chosen = list(formats or FORMATS)
+    if not formats:
         try:
             need_matplotlib()
         except MissingExtraError as error:
             typer.echo(f"ocssl: left out: {error}", err=True)
-            chosen = [name for name in FORMATS if name not in FIGURES]
+            chosen = [name for name in FORMATS if name not in FIGURE_FORMATS]
     written = write_report(found, output, chosen)
     for problem in found.problems:
         typer.echo(f"problem: {problem.sentence}", err=True)
-    drawn = sum(path.parent.name == "figures" for path in written)
-    pages = [str(path) for path in written if path.parent.name != "figures"]
-    typer.echo(", ".join([*pages, *([f"{drawn} figures in {output / 'figures'}"] if drawn else [])]))
+    pages = [str(path) for path in written if path.parent == output]
+    for folder in ("tables", "figures"):
+        if count := sum(path.parent.name == folder for path in written):
+            pages.append(f"{count} {folder} in {output / folder}")
+    typer.echo(", ".join(pages))

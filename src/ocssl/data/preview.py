@@ -1,10 +1,9 @@
-"""A picture of what the network sees: samples beside their augmented views."""
+"""An image grid of samples beside their augmented views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ocssl.augment import Augmentation
-from ocssl.data.shuffle import permutation
-from ocssl.data.source import Dataset
+from ocssl.data.dataset import Dataset
+from ocssl.data.streams import permutation
 
 CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
 
@@ -26,28 +25,28 @@ class Block:
     images: Tensor
 
 
-def preview_grid(source: Dataset, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
+def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
     """Samples, one per row, with views of each in the clean and in the authors' order.
 
-    Both orders use the same draws, so that what differs between them is the order alone.
+    Both orders use the same random draws, so only the order differs between them.
     """
-    chosen = torch.from_numpy(permutation(len(source), "preview", seed)[:samples])
-    images = source.images(chosen)
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (source.mean, source.std))
+    chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
+    images = dataset.images(chosen)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (dataset.mean, dataset.std))
     blocks = [Block("image", images[None] / 255)]
-    orders: dict[Literal["clean", "authors"], str] = {"clean": "clean order", "authors": "authors' order"}
-    for order, heading in orders.items():
-        augment = Augmentation(source.image_size, order=order, mean=source.mean, std=source.std)
+    for normalize_first, heading in ((False, "clean order"), (True, "authors' order")):
+        options = Augmentation.Options(mean=dataset.mean, std=dataset.std, normalize_first=normalize_first)
+        augment = Augmentation(dataset.image_size, options)
         seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
         blocks.append(Block(f"views, {heading}", seen * std + mean))
-    return draw_grid(blocks, _captions(source, chosen))
+    return draw_grid(blocks, _captions(dataset, chosen))
 
 
-def _captions(source: Dataset, chosen: Tensor) -> list[str]:
-    if source.labels is None:
+def _captions(dataset: Dataset, chosen: Tensor) -> list[str]:
+    if dataset.labels is None:
         return [f"#{index}" for index in chosen.tolist()]
-    labels = source.labels[chosen].tolist()
-    return [source.classes[label] if source.classes else f"class {label}" for label in labels]
+    labels = dataset.labels[chosen].tolist()
+    return [dataset.classes[label] if dataset.classes else f"class {label}" for label in labels]
 
 
 def draw_grid(blocks: Sequence[Block], captions: Sequence[str]) -> Image.Image:

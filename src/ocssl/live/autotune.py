@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 from torch import nn
 
-from ocssl.data.decode import BadImage, Picture, decode
+from ocssl.config import parse_learner
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
+from ocssl.imaging import BadImage, Picture, bad_images, decode
 from ocssl.learner import Learner
-from ocssl.live._config import REPLAY_BATCH, config_of, parse_learner
-from ocssl.pictures import bad_images
+from ocssl.strategies.base import REPLAY_BATCH
 
 SMALL_HEADS = {"hidden_dim": 128, "output_dim": 512}
 FEW = 20  # replay samples per batch, where REPLAY_BATCH is the paper's number
@@ -118,11 +118,12 @@ def batch_for(replay: int, given: Mapping[str, Any]) -> int:
     stream_batch = given.get("stream_batch", config.stream_batch)
     memory_size = given.get("memory_size", getattr(config, "memory_size", 0))
     if not (isinstance(stream_batch, Integral) and isinstance(memory_size, Integral)):
-        return int(config.batch)  # the learner refuses these settings
-    if not strategy.replays_samples():
-        return int(stream_batch)
+        return config.batch  # the learner refuses these settings
+    stream_batch, memory_size = int(stream_batch), int(memory_size)
+    if strategy.default_batch(stream_batch) == stream_batch:
+        return stream_batch
     missing = strategy.replay_size(stream_batch, stream_batch + replay) + 1 - memory_size
-    return int(stream_batch + max(1, replay - max(0, missing)))
+    return stream_batch + max(1, replay - max(0, missing))
 
 
 def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
@@ -151,7 +152,7 @@ def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
 
 def _seconds(learner: Learner) -> float:
     """The time of one stream minibatch, without the capture of graphs."""
-    config, generator = config_of(learner), torch.Generator().manual_seed(0)
+    config, generator = learner.config, torch.Generator().manual_seed(0)
     shape = (config.stream_batch, 3, config.image_size, config.image_size)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     preparing = learner.executor.preparing

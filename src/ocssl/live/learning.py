@@ -15,21 +15,21 @@ from torch import Tensor, nn
 
 from ocssl.common.console import duration, short_count, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.config import known_names, parse_learner
+from ocssl.config import settings as learner_settings
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.reader import Item
 from ocssl.diagnosis import collapse, diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
 from ocssl.evaluation import alignment
+from ocssl.imaging import BadImage, Pixels, decode
 from ocssl.learner import Learner
-from ocssl.live._config import config_of, difference, known_names, parse_learner
-from ocssl.live._config import settings as learner_settings
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream
 from ocssl.live.state import Cursor, StateFolder
-from ocssl.options import Options, setting, validate
+from ocssl.options import Options, differing, setting, validate
 from ocssl.registry import unknown
 
 IDLE = 0.1  # seconds to sleep where no image is there
@@ -115,7 +115,7 @@ class _Session:
     info: Info
 
     def __post_init__(self) -> None:
-        config = config_of(self.learner)
+        config = self.learner.config
         self._stream_batch, self._image_size = config.stream_batch, config.image_size
         self._monitor = Monitor(self.learner)
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
@@ -257,14 +257,16 @@ def _begin(given: dict[str, Any], target: float, info: Info) -> Learner:
 
 def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path) -> None:
     """Refuse settings other than those that the learner was begun with."""
-    config = config_of(learner)
+    config = learner.config
     begun = config.to_dict()
     for name, value in given.items():
         if isinstance(value, nn.Module):  # it took the saved weights, so it fits
             continue
         own = isinstance(begun["backbone"], nn.Module | None)
         try:
-            same = difference(config, parse_learner({**begun, name: value}, own_backbone=own)) is None
+            same = not differing(
+                config, parse_learner({**begun, name: value}, own_backbone=own), "experiment", "numbers"
+            )
         except ConfigError:
             if name not in begun:
                 raise

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import open_address
-from ocssl.data.origin import Item, Reader
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.live import video
 from ocssl.live.seen import SeenIndex

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ocssl.data.origin import Item, Reader, describe_files
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError, missing_extra
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")

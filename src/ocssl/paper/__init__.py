@@ -1,20 +1,6 @@
-"""The paper's tables: what belongs in them, what was found so far, and running the rest."""
+"""Running the paper's tables: the runs that a table needs, those that are missing, and values tuned for it."""
 
-from ocssl.paper.cells import Cell, Score, Spread, cells
-from ocssl.paper.store import Problem, Store, Stored, read_store
-from ocssl.paper.tables import TABLES, Row, Table, find_table
+from ocssl.paper.plan import TablePlan, TableRun, configure, make_plan
+from ocssl.paper.run import RunOutcome, run_missing
 
-__all__ = [
-    "TABLES",
-    "Cell",
-    "Problem",
-    "Row",
-    "Score",
-    "Spread",
-    "Store",
-    "Stored",
-    "Table",
-    "cells",
-    "find_table",
-    "read_store",
-]
+__all__ = ["RunOutcome", "TablePlan", "TableRun", "configure", "make_plan", "run_missing"]

@@ -1,84 +1,138 @@
-"""From a table to the runs it needs, finished or not."""
+"""The runs that a table needs, and those that are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from ocssl.common.files import slug
 from ocssl.errors import ConfigError
-from ocssl.paper.identity import key, plain, run_name
-from ocssl.paper.store import Store
-from ocssl.paper.tables import Protocol, Row, Settings, Table, configure, first_stage, probed_on
-from ocssl.paper.tuned import TunedValues
-from ocssl.runs.config import RESUMABLE, RunConfig, merged, parse
+from ocssl.results.read import Store
+from ocssl.results.result import Protocol, probed_on, trained_on
+from ocssl.results.tables import PaperRow, PaperTable, Settings
+from ocssl.results.tuned import TunedValues
+from ocssl.runs.config import RunConfig, merged
 from ocssl.runs.folder import RunFolder
+from ocssl.runs.naming import experiment_key, run_name
+from ocssl.runs.presets import resolve
 
 
 @dataclass(frozen=True)
-class Task:
-    """One result that a table wants.
+class TableRun:
+    """One result that a table needs.
 
     Attributes:
         row: the row it is for.
-        dataset: what it is measured on; ``a->b`` for encoders trained on one set and probed on another.
+        dataset: what it is measured on; ``a->b`` for an encoder trained on a and probed on b.
         config: of the run, its seed included.
-        folder: where the run lives.
+        folder: of the run.
     """
 
-    row: Row
+    row: PaperRow
     dataset: str
     config: RunConfig
     folder: Path
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the run."""
+        return self.config.to_dict()
+
+    @property
     def name(self) -> str:
-        """What its file in the store is called."""
+        """The stem of its result file."""
         target = probed_on(self.dataset)
-        return run_name(self.config) + (plain(f"-on-{target}") if target else "")
+        return run_name(self.config) + (slug(f"-on-{target}") if target else "")
 
     @property
     def label(self) -> str:
-        """In a few words, for people."""
-        return f"{self.row.label}, {self.dataset}, {self.config.protocol}, seed {self.config['seed']}"
+        """The run in a few words."""
+        return f"{self.row.label}, {self.dataset}, {self.config.protocol}, seed {self.config.learner.seed}"
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether its run was started and not finished."""
         folder = RunFolder(self.folder)
         return folder.config.exists() and not folder.result.exists()
 
     @property
     def starts_from(self) -> Path | None:
-        """The run that has to be finished before this one."""
+        """The run that must be finished before this one."""
         return Path(self.config.init_from) if self.config.init_from else None
 
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
-        return store.has(self.config, self.dataset)
+        return store.has(experiment_key(self.config), self.dataset, self.config.learner.seed)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The results that were asked for.
+class TablePlan:
+    """The runs of some rows of a table.
 
     Attributes:
         wanted: all of them.
-        missing: those that the store has not.
-        first: runs that missing ones start from and that are not finished here.
-        foreign: whether changed settings make these other experiments than the table's.
+        missing: those without a result in the store.
+        first: runs that missing ones start from, and that are not finished in the folder of runs.
+        departs: whether changed settings make other experiments than the table's.
     """
 
-    wanted: tuple[Task, ...]
-    missing: tuple[Task, ...]
-    first: tuple[Task, ...]
-    foreign: bool
+    wanted: tuple[TableRun, ...]
+    missing: tuple[TableRun, ...]
+    first: tuple[TableRun, ...]
+    departs: bool
+
+
+def configure(
+    table: PaperTable,
+    row: PaperRow,
+    dataset: str,
+    protocol: Protocol,
+    *,
+    seed: int = 0,
+    tuned: Settings | None = None,
+    changes: Settings | None = None,
+    runs: Path = Path("runs"),
+) -> RunConfig:
+    """The complete configuration of a row's run.
+
+    Args:
+        tuned: lr and ω instead of the paper's.
+        changes: settings on top of all others, also for the run that this one starts from.
+        runs: folder of the runs, where a row that starts from another run expects it.
+
+    >>> from ocssl.results.tables import find_table
+    >>> high = find_table("high-simsiam")
+    >>> configure(high, high.row("cla-e"), "cifar100", "clean").to_dict()["lr"]
+    0.3
+    """
+    common = {"dataset": trained_on(dataset), "protocol": protocol, "seed": seed}
+    given = merged({**table.settings, **row.settings, **common, **(tuned or {})}, changes or {})
+    if row.after is not None:
+        first = first_stage(table, row, dataset, protocol, seed=seed, changes=changes)
+        given["init_from"] = str(runs / run_name(first))
+    return resolve(given)
+
+
+def first_stage(
+    table: PaperTable,
+    row: PaperRow,
+    dataset: str,
+    protocol: Protocol,
+    *,
+    seed: int = 0,
+    changes: Settings | None = None,
+) -> RunConfig:
+    """The configuration of the run that a row's run starts from."""
+    first = replace(row, settings=row.after or {}, after=None)
+    return configure(table, first, dataset, protocol, seed=seed, changes=changes)
 
 
 def make_plan(
     store: Store,
-    table: Table,
-    rows: Iterable[Row],
+    table: PaperTable,
+    rows: Iterable[PaperRow],
     dataset: str,
     protocol: Protocol,
     seeds: Sequence[int],
@@ -86,45 +140,46 @@ def make_plan(
     tuned: TunedValues | None = None,
     changes: Settings | None = None,
     runs: Path = Path("runs"),
-) -> Plan:
-    """What these rows want, seed by seed, so that a table fills evenly.
+) -> TablePlan:
+    """The runs of these rows, ordered by seed, so that a table fills evenly.
 
     Args:
         tuned: lr and ω by row, instead of the paper's.
         changes: settings on top of all others.
-        runs: where the folders of runs lie.
+        runs: folder of the runs.
 
-    >>> from ocssl.paper.tables import find_table
+    >>> from ocssl.results.tables import find_table
     >>> high = find_table("high-simsiam")
-    >>> plan = make_plan(Store(), high, high.chosen(["er-fifo", "random"]), "cifar100", "clean", [0, 1])
-    >>> [task.name for task in plan.missing]
+    >>> plan = make_plan(Store(), high, high.select(["er-fifo", "random"]), "cifar100", "clean", [0, 1])
+    >>> [run.name for run in plan.missing]
     ['cifar100-simsiam-er-fifo-high-clean-seed0', 'cifar100-simsiam-er-fifo-high-clean-seed1']
     """
-    wanted, foreign = [], False
-    first: dict[Path, Task] = {}
+    wanted, departs = [], False
+    first: dict[Path, TableRun] = {}
     for seed in seeds:
         for row in rows:
             if row.untrained:
                 continue
             values = (tuned or {}).get(row.name)
-            papers = configure(table, row, dataset, protocol, seed=seed, tuned=values, runs=runs)
             config = configure(table, row, dataset, protocol, seed=seed, tuned=values, changes=changes, runs=runs)
-            foreign = foreign or key(config) != key(papers)
-            wanted.append(_task(row, dataset, config, runs))
+            if changes and not departs:
+                papers = configure(table, row, dataset, protocol, seed=seed, tuned=values, runs=runs)
+                departs = experiment_key(config) != experiment_key(papers)
+            wanted.append(_table_run(row, dataset, config, runs))
             # A result in the store is no network to start from: the first run must be finished here.
             before = wanted[-1].starts_from
             if before and not wanted[-1].is_in(store) and not RunFolder(before).result.exists():
                 begin = first_stage(table, row, dataset, protocol, seed=seed, changes=changes)
-                first[before] = _task(replace(row, label=f"{row.label}: first run"), dataset, begin, runs)
-    missing = (task for task in wanted if not task.is_in(store))
-    return Plan(tuple(wanted), tuple(missing), tuple(first.values()), foreign)
+                first[before] = _table_run(replace(row, label=f"{row.label}: first run"), dataset, begin, runs)
+    missing = tuple(run for run in wanted if not run.is_in(store))
+    return TablePlan(tuple(wanted), missing, tuple(first.values()), departs)
 
 
-def data_set(table: Table, name: str | None) -> str:
-    """Which of a table's data sets is meant: its first by default, and the whole pair where one half is named.
+def choose_dataset(table: PaperTable, name: str | None) -> str:
+    """The data set of a table that is meant: its first by default, and the whole pair where its first half is named.
 
-    >>> from ocssl.paper.tables import find_table
-    >>> data_set(find_table("downstream-simsiam"), "imagenet100")
+    >>> from ocssl.results.tables import find_table
+    >>> choose_dataset(find_table("downstream-simsiam"), "imagenet100")
     'imagenet100->cars'
     """
     if name is None:
@@ -133,24 +188,24 @@ def data_set(table: Table, name: str | None) -> str:
     if not pairs or probed_on(name):
         return name
     for pair in pairs:
-        if pair.startswith(f"{name}->"):
+        if trained_on(pair) == name:
             return pair
     raise ConfigError(f"table '{table.id}' probes on another set; name both, like {pairs[0]}, not '{name}'")
 
 
-def _task(row: Row, dataset: str, config: RunConfig, runs: Path) -> Task:
+def _table_run(row: PaperRow, dataset: str, config: RunConfig, runs: Path) -> TableRun:
     folder = runs / run_name(config)
-    return Task(row, dataset, _as_begun(config, folder), folder)
+    return TableRun(row, dataset, _as_started(config, folder), folder)
 
 
-def _as_begun(config: RunConfig, folder: Path) -> RunConfig:
-    """A run that was begun goes on as it was begun, even if we would now do the same in another way."""
+def _as_started(config: RunConfig, folder: Path) -> RunConfig:
+    """A run that was started keeps settings, such as its execution, in which the experiment is the same."""
     if not RunFolder(folder).config.exists():
         return config
     try:
-        begun = RunFolder(folder).read_config()
+        started = RunFolder(folder).read_config()
     except ConfigError:
-        return config  # as with a stranger below
-    if key(begun) != key(config) or begun["seed"] != config["seed"]:
-        return config  # a stranger in our place: the engine will refuse this one run
-    return parse(merged(begun.to_dict(), {name: config.to_dict()[name] for name in RESUMABLE}))
+        return config  # the engine will refuse this one run
+    if (experiment_key(started), started.learner.seed) != (experiment_key(config), config.learner.seed):
+        return config  # another run is in this folder: the engine will refuse this one
+    return started.change(**config.only("nothing"))

@@ -1,201 +1,208 @@
-"""What a run is told: the learner's parameters and the experiment's own, in one flat, strict set of settings.
+"""The configuration of a run: a learner's, a stream's, and how the encoder is measured.
 
-The learner's constructor is the only place that knows its parameters; their names, types and defaults are read off its
-signature. Unknown names are refused with the nearest known one.
+In Python the learner's configuration is a part of the run's (``config.learner``). Files and the command line have all
+settings side by side, since no name is used twice.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
-from ocssl.common import yaml as common_yaml
+from ocssl import config as learner_config
+from ocssl.common.yaml import from_file
+from ocssl.config import LearnerConfig, parse_learner
+from ocssl.data import streams
 from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
-from ocssl.learner import Learner
+from ocssl.options import Declared, Options, combine, declared, marks, setting, validate
 from ocssl.registry import unknown
 
-LEARNER_SETTINGS = tuple(name for name in inspect.signature(Learner.__init__).parameters if name != "self")
-"""Names of the settings that go to the learner as they are."""
-
-RESUMABLE = frozenset(
-    {"data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers"}
-)
-"""Settings that say where and how, not what: a resumed run may have others."""
-
+Protocol = Literal["clean", "authors"]
+Budget = Literal["high", "low"]
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 
 
-def _schedule(value: object) -> object:
-    """A probe's schedule from the numbers in a file."""
-    if isinstance(value, ProbeSchedule):
-        return value
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {value!r}")
-    fields = ProbeSchedule.__dataclass_fields__
-    for name, number in value.items():
-        if name not in fields:
-            raise unknown("setting", f"probe.{name}", [f"probe.{known}" for known in fields])
-        whole = isinstance(fields[name].default, int)
-        if isinstance(number, bool) or not isinstance(number, int if whole else int | float):
-            raise ConfigError(f"probe.{name} must be a {'whole ' * whole}number, not {number!r}")
-    return ProbeSchedule(**value)
+class RunConfig(Options):
+    """Settings of every run. :func:`parse` adds those of the stream that it names."""
 
+    learner: LearnerConfig = setting(LearnerConfig(), "The learner's configuration.")
+    dataset: str = setting(
+        "cifar100", "A known set (`ocssl data list`), or folder:PATH, parquet:PATH, tar:PATH, hf:REPO.", common=True
+    )
+    stream: str = setting(
+        "class-incremental", "Order in which the images arrive; see `ocssl list streams`.", common=True
+    )
+    budget: Budget | None = setting(
+        None, "Table of the paper that batch, passes, lr and omega are taken from.", affects="numbers", common=True
+    )
+    protocol: Protocol = setting("clean", "`clean`: corrected; `authors`: as in the paper's public code.", common=True)
+    data_root: str | None = setting(
+        None, "Folder with data sets; unset: $OCSSL_DATA, else `data`.", affects="nothing", common=True
+    )
+    data_seed: int = setting(0, "Seed of the class order, the held-out samples and the order of the stream.", ge=0)
+    samples_per_class: int | None = setting(
+        None, "Use only this many images of each class, for training and for testing.", ge=2, common=True
+    )
+    validation_fraction: float = setting(0.1, "Share of each class held out before the stream is made.", gt=0, lt=1)
+    cbp: int | None = setting(
+        None, "Stop at this total CBP instead of the stream's end; what `init_from` spent counts.", ge=1
+    )
+    init_from: str | None = setting(None, "Folder of a run whose networks this one starts from.", common=True)
+    evaluate: Literal["each", "final", "never"] = setting(
+        "each", "When the encoder is measured: after each experience, only at the end, or never."
+    )
+    measure_on: Literal["test", "validation"] = setting(
+        "test", "Images that probes are scored on; `validation` to choose settings by, the test images stay unopened."
+    )
+    knn: bool = setting(True, "Measure by k-NN, too.", affects="numbers")
+    references: bool = setting(True, "Measure the untrained encoder and the raw pixels, too.", affects="numbers")
+    probe: ProbeSchedule = setting(ProbeSchedule(), "How the linear probe is trained, e.g. probe.lr.")
+    log_every: int = setting(50, "Stream minibatches between two lines of metrics.", ge=1, affects="numbers")
+    checkpoint_minutes: float = setting(
+        10.0, "Minutes between checkpoints; 0: none by the clock.", ge=0, affects="nothing"
+    )
+    checkpoint_samples: int | None = setting(
+        None, "Stream samples between checkpoints; unset: none by samples.", ge=1, affects="nothing"
+    )
+    keep_checkpoints: int = setting(2, "How many of the latest checkpoints are kept.", ge=1, affects="nothing")
+    trackers: list[Tracker] = setting([], "Where metrics go besides the folder.", affects="nothing")
 
-class RunConfig(BaseModel):
-    """A complete run. Make one with :func:`parse`, which adds the learner's parameters to the fields below.
+    @property
+    def iid(self) -> bool:
+        """Whether the images arrive shuffled: the paper's upper bound."""
+        return self.stream == "iid"
 
-    Attributes:
-        dataset: a known set, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
-        data_root: where data sets lie; unset: ``$OCSSL_DATA``, else ``data``.
-        data_seed: draws the class order, the held-out samples and the order of the stream.
-        experiences: how many groups the classes are dealt to.
-        samples_per_class: use only so many images of each class, for training and for testing.
-        validation_fraction: share of each class held out before the stream is made.
-        budget: the paper's table that b, n_p, lr and ω come from; unset: none.
-        protocol: ``clean``, or ``authors`` for the choices of the paper's public code.
-        iid: train on shuffled data at equal CBP, the paper's upper bound.
-        cbp: stop at this total CBP instead of the plan's; what ``init_from`` spent counts.
-        init_from: folder of a run whose networks this one starts from.
-        evaluate: measure after each experience, only at the end, or never.
-        measure_on: ``validation`` to choose settings by: probes are scored on the held-out images, and the test images
-            are not even opened.
-        knn: measure by k-NN, too.
-        references: measure the encoder before the first image and the raw pixels, too.
-        probe: how the linear probe is trained.
-        log_every: stream minibatches between two lines of metrics.
-        checkpoint_minutes: a checkpoint so often, in minutes; 0: never by the clock.
-        checkpoint_samples: and one every so many stream samples; unset: none.
-        keep_checkpoints: how many of the latest are kept.
-        trackers: where metrics go besides the folder.
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    dataset: str = "cifar100"
-    data_root: str | None = None
-    data_seed: int = Field(0, ge=0)
-    experiences: int = Field(20, ge=1)
-    samples_per_class: int | None = Field(None, ge=2)
-    validation_fraction: float = Field(0.1, gt=0, lt=1)
-    budget: Literal["high", "low"] | None = None
-    protocol: Literal["clean", "authors"] = "clean"
-    iid: bool = False
-    cbp: int | None = Field(None, ge=1)
-    init_from: str | None = None
-    evaluate: Literal["each", "final", "never"] = "each"
-    measure_on: Literal["test", "validation"] = "test"
-    knn: bool = True
-    references: bool = True
-    probe: Annotated[ProbeSchedule, BeforeValidator(_schedule)] = ProbeSchedule()
-    log_every: int = Field(50, ge=1)
-    checkpoint_minutes: float = Field(10.0, ge=0)
-    checkpoint_samples: int | None = Field(None, ge=1)
-    keep_checkpoints: int = Field(2, ge=1)
-    trackers: list[Tracker] = Field(default_factory=list)
-
-    def learner(self) -> dict[str, Any]:
-        """The arguments of the learner; i.i.d. training is a stream of whole batches, one pass each."""
-        arguments = {name: getattr(self, name) for name in LEARNER_SETTINGS}
-        if self.iid:
-            arguments |= {"stream_batch": arguments["batch"], "passes": 1}
-        return arguments
-
-    def __getitem__(self, name: str) -> Any:
-        """A setting by name, the learner's included."""
-        return getattr(self, name)
+    def stream_options(self) -> streams.StreamType.Options:
+        """The settings of its stream."""
+        return self.select(streams.registry.get(self.stream).Options)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, as JSON and YAML know values."""
-        return self.model_dump(mode="json")
+        """Every setting, the learner's behind the run's own, as JSON and YAML have values."""
+        own = self.model_dump(mode="json", exclude={"learner"})
+        return {**own, **self.learner.to_dict()}
 
     def to_yaml(self) -> str:
-        """All settings, the learner's behind the experiment's own."""
+        """Every setting, as ``config.yaml`` has it."""
         return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
 
+    def only(self, *affects: str) -> dict[str, Any]:
+        """The settings that affect the experiment, the numbers, or nothing."""
+        fields = {**type(self).model_fields, **type(self.learner).model_fields}
+        return {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
+
     def digest(self) -> str:
-        """A fingerprint of everything that decides the numbers."""
-        decisive = {name: value for name, value in self.to_dict().items() if name not in RESUMABLE}
+        """A fingerprint of everything that decides a number."""
+        decisive = self.only("experiment", "numbers")
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
+    def change(self, **changes: Any) -> RunConfig:
+        """The same run with some settings changed."""
+        return parse(merged(self.to_dict(), changes))
 
-def _learner_fields() -> dict[str, Any]:
-    types = typing.get_type_hints(Learner.__init__)
-    types["backbone"] = str  # a file cannot hold a module
-    parameters = inspect.signature(Learner.__init__).parameters
-    return {name: (types[name], parameters[name].default) for name in LEARNER_SETTINGS}
+    def difference(self, other: RunConfig) -> str | None:
+        """The first setting that decides a number and differs; None where there is none."""
+        ours, theirs = self.only("experiment", "numbers"), other.only("experiment", "numbers")
+        return next((name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)), None)
 
-
-_Complete = create_model("RunConfig", __base__=RunConfig, **_learner_fields())
-
-SETTINGS = tuple(_Complete.model_fields)
-"""Every name a setting can have."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        return parse, (self.to_dict(),)
 
 
 def parse(given: Mapping[str, Any]) -> RunConfig:
-    """A configuration from settings by name; the rest are defaults.
+    """A run's configuration from settings by name; those not given have their defaults.
 
-    >>> parse({"strategy": "er", "lr": 0.1})["passes"]
+    >>> parse({"strategy": "er", "lr": 0.1}).learner.passes
     3
-    >>> parse({"memroy": "fifo"})  # doctest: +ELLIPSIS
+    >>> parse({"memroy": "fifo"})
     Traceback (most recent call last):
     ...
-    ocssl.errors.ConfigError: unknown setting 'memroy'; did you mean 'memory'? Known: ...
+    ocssl.errors.ConfigError: unknown setting 'memroy'; did you mean 'memory'?
     """
-    check_names(given)
-    try:
-        return _Complete.model_validate(dict(given))
-    except ValidationError as error:
-        raise one_sentence(error) from error
-
-
-def check_names(given: Iterable[str]) -> None:
-    """Refuse the first name that is no setting."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    stream = chosen.get("stream", "class-incremental")
+    if not isinstance(stream, str):
+        raise ConfigError(f"stream must be a name, not {stream!r}")
+    model = combine(RunConfig, streams.registry.get(stream).Options)
+    own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
+    read = learner_config.known_names(chosen)
     for name in given:
-        if name not in SETTINGS:
-            raise unknown("setting", name, SETTINGS)
+        if name not in read and name not in model.model_fields:
+            _refuse(name, stream)
+    if "probe" in own and not isinstance(own["probe"], ProbeSchedule):
+        if not isinstance(own["probe"], Mapping):
+            raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
+        own["probe"] = validate(ProbeSchedule, own["probe"], prefix="probe.")
+    learner = parse_learner({name: value for name, value in chosen.items() if name not in own})
+    config: RunConfig = validate(model, {**own, "learner": learner})
+    return config
 
 
-def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with some of them changed; a group keeps what the change does not name.
+def settings() -> dict[str, Declared]:
+    """Every setting of a run by name: its own, its streams', then the learner's."""
+    options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): RunConfig.model_fields}
+    for name in streams.registry.names():
+        options["stream", name] = streams.registry.get(name).Options.model_fields
+    own = {name: entry for name, entry in declared(options).items() if name != "learner"}
+    return own | learner_config.settings()
 
-    >>> merged({"lr": 0.1, "probe": {"lr": 0.05, "batch": 64}}, {"probe": {"batch": 32}})
-    {'lr': 0.1, 'probe': {'lr': 0.05, 'batch': 32}}
+
+def unread(given: Mapping[str, Any]) -> set[str]:
+    """Names among ``given`` that are settings of some part, but of none of those that ``given`` names.
+
+    >>> sorted(unread({"strategy": "er", "omega": 3, "stream": "iid", "experiences": 5}))
+    ['experiences', 'omega']
     """
-    both = {**settings, **changes}
-    groups = [name for name in changes if isinstance(settings.get(name), Mapping) and isinstance(both[name], Mapping)]
-    return both | {name: {**settings[name], **changes[name]} for name in groups}
+    left = given.keys() - read_names(given)
+    return left & settings().keys() if left else set()
 
 
-def assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """A run's settings from ``key=value`` texts."""
-    given = common_yaml.assignments(texts)
-    check_names(given)
-    return given
+def read_names(given: Mapping[str, Any]) -> set[str]:
+    """Names of all settings that the stream and the learner's parts named in ``given`` read."""
+    stream = streams.registry.get(given.get("stream") or "class-incremental")
+    parts = {**given, "strategy": "finetune"} if given.get("stream") == "iid" else given
+    return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 
 
-def from_file(path: Path) -> dict[str, Any]:
-    """A run's settings from a YAML file."""
-    given = common_yaml.from_file(path)
+def check_names(given: Mapping[str, Any]) -> None:
+    """Refuse the first name that is no setting of a run."""
+    known = settings()
+    for name in given:
+        if name not in known:
+            raise unknown("setting", name, known, list_all=False)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Settings from a YAML file."""
+    given = from_file(path)
     try:
-        check_names(map(str, given))
+        check_names({str(name): value for name, value in given.items()})
     except ConfigError as error:
         raise ConfigError(f"'{path}': {error}") from error
     return given
 
 
-def one_sentence(error: ValidationError) -> ConfigError:
-    """What pydantic found wrong first, as one of our errors."""
-    first = error.errors()[0]
-    if first["type"] == "value_error":  # one of our own sentences
-        return ConfigError(str(first["ctx"]["error"]))
-    name = ".".join(str(step) for step in first["loc"])
-    return ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}, not {first['input']!r}")
+def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed; a group keeps what the change does not name.
+
+    >>> merged({"lr": 0.1, "probe": {"lr": 0.05, "batch": 64}}, {"probe": {"batch": 32}})
+    {'lr': 0.1, 'probe': {'lr': 0.05, 'batch': 32}}
+    """
+    both = {**before, **changes}
+    groups = [name for name in changes if isinstance(before.get(name), Mapping) and isinstance(both[name], Mapping)]
+    return both | {name: {**before[name], **changes[name]} for name in groups}
+
+
+def _refuse(name: str, stream: str) -> None:
+    """Refuse a setting of another stream, or of nothing; one of another part of the learner is refused there."""
+    entry = settings().get(name)
+    if entry is None:
+        raise unknown("setting", name, settings(), list_all=False)
+    if "stream" in entry.owners and len(entry.owners) == 1:
+        raise ConfigError(f"stream '{stream}' does not read {name}, a setting of {entry.readers}; leave it out")

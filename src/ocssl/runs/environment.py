@@ -65,7 +65,7 @@ def runs_at_once() -> int:
     return int(told)
 
 
-def code() -> str:
+def revision() -> str:
     """Which code ran: the commit where it ran from a checkout, else the package's version and a digest of its files."""
     package = Path(ocssl.__file__).parent
     try:

@@ -27,11 +27,12 @@ from torch import Tensor
 
 from ocssl.checkpoint import save_tensors
 from ocssl.common.files import atomic_write, locked, now, sync, writing
+from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
-from ocssl.runs import config as configuration
 from ocssl.runs.config import RunConfig
+from ocssl.runs.format1 import upgrade_config
 
 
 class RunFolder:
@@ -59,7 +60,7 @@ class RunFolder:
             raise ConfigError(
                 f"'{self.path}' holds another run; go on with it ({self.go_on}) or choose another --output"
             )
-        if self.path.exists() and (not self.path.is_dir() or any(self._strangers())):
+        if self.path.exists() and (not self.path.is_dir() or any(self._foreign_files())):
             raise ConfigError(f"'{self.path}' exists and is not empty; choose another --output")
 
     def create(self, config: RunConfig) -> None:
@@ -73,7 +74,7 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return configuration.parse(configuration.from_file(self.config))
+        return upgrade_config(from_file(self.config))
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process out, however this one ends."""
@@ -134,14 +135,13 @@ class RunFolder:
         return place
 
     def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
-        """The backbone's weights as others can load them."""
-        draft = self.encoder.with_name(f".{self.encoder.name}")
+        """The backbone's weights as other programs load them."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
         try:
-            save_tensors({name: value.detach().cpu().contiguous() for name, value in weights.items()}, draft)
-            draft.replace(self.encoder)
-        except (OSError, SafetensorError) as error:
-            draft.unlink(missing_ok=True)
-            raise CheckpointError(f"could not write '{self.encoder}': {error}") from error
+            with writing(self.encoder):
+                atomic_write(self.encoder, lambda draft: save_tensors(tensors, draft))
+        except SafetensorError as error:
+            raise CheckpointError(f"cannot write '{self.encoder}': {error}") from error
 
     def write_result(self, text: str) -> None:
         """The last file of a run: with it, the run is over."""
@@ -168,8 +168,8 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
 
-    def _strangers(self) -> Iterator[Path]:
-        """What is here and was not left by a run that died before its first word."""
+    def _foreign_files(self) -> Iterator[Path]:
+        """Files in the folder that no unfinished run has created."""
         ours = {".lock", "checkpoints"}
         return (p for p in self.path.iterdir() if p.name not in ours and not p.name.startswith(f".{self.config.name}"))
 

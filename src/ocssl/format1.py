@@ -1,0 +1,36 @@
+"""Settings as ocssl 0.1 wrote them, in the terms of this version.
+
+Version 0.1 stored every setting of every part, read or not, unset ones as None, and options in dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ocssl.config import known_names
+
+VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
+OPTION_NAMES: dict[str, str] = {}
+"""Options that were renamed."""
+GROUPS = ("options", "method_options", "memory_options")
+
+
+def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's settings of version 0.1 as :func:`ocssl.config.parse_learner` takes them.
+
+    >>> upgrade_learner({"strategy": "er", "variant": "clean", "omega": None, "tau": 0.999, "lr": 0.1})
+    {'strategy': 'er', 'lr': 0.1, 'backbone': 'resnet18', 'variant': 'default'}
+    """
+    new = {name: value for name, value in old.items() if value is not None and name not in GROUPS}
+    for group in GROUPS:
+        for name, value in (old.get(group) or {}).items():
+            new[OPTION_NAMES.get(name, name)] = value
+    if "augmentation" in new:
+        new["normalize_first"] = new.pop("augmentation") == "authors"
+    if "backbone" in old and old["backbone"] is None:
+        new["backbone"] = None
+    new.setdefault("backbone", "resnet18")
+    new["variant"] = VARIANTS[new.pop("variant", "clean")]
+    read = known_names(new)
+    return {name: value for name, value in new.items() if name in read}

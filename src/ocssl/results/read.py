@@ -1,0 +1,251 @@
+"""Reads a folder of results. A file that cannot be used becomes a :class:`Problem` and enters no number.
+
+Problems are files that are no complete result, results of one run that disagree, and runs of one experiment on
+different streams.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ocssl.common.console import percent
+from ocssl.errors import ConfigError, DataError
+from ocssl.results.result import Protocol, Result, read_result
+from ocssl.results.tables import Kind, PaperRow, PaperTable, Settings
+from ocssl.results.tuned import FOLDER, TunedFor, TunedValues, read_tuned
+
+Experiment = tuple[str, str]
+"""The key of what was trained, and the data set that was measured on."""
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A result and its file."""
+
+    path: Path
+    result: Result
+
+    @property
+    def experiment(self) -> Experiment:
+        """What it is a run of."""
+        return self.result.key, self.result.dataset
+
+    @property
+    def runs_at_once(self) -> object:
+        """The number of runs that shared the device."""
+        return self.result.hardware.get("runs_at_once", 1)
+
+    @property
+    def device(self) -> str:
+        """What a training time depends on: the hardware and, unless usual there, the execution."""
+        hardware, config = self.result.hardware, self.result.config
+        usual = ("auto", "graph", "bf16") if hardware.get("gpu") else ("auto", "eager", "fp32")
+        words = [str(hardware.get("gpu") or hardware.get("cpu") or "unknown device")]
+        words += [str(config[name]) for name in ("execution", "precision") if config.get(name, "auto") not in usual]
+        processes = hardware.get("processes", 1)
+        return ", ".join(words if processes == 1 else [*words, f"{processes} processes"])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Files that need attention, and why."""
+
+    paths: tuple[Path, ...]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The results of one experiment.
+
+    Attributes:
+        files: all of them, in the order of their paths.
+        conflicts: why the results of a seed do not count.
+        untrained: whether the numbers are those of the encoder before the first image.
+    """
+
+    files: tuple[ResultFile, ...] = ()
+    conflicts: Mapping[int, Problem] = field(default_factory=dict)
+    untrained: bool = False
+
+    @cached_property
+    def runs(self) -> dict[int, ResultFile]:
+        """The results that count, by seed; of several copies the first."""
+        found = {file.result.seed: file for file in reversed(self.files) if file.result.seed not in self.conflicts}
+        return dict(sorted(found.items()))
+
+    @property
+    def experiment(self) -> Experiment | None:
+        """What its results are runs of; None without results and for the untrained encoder."""
+        return self.files[0].experiment if self.files and not self.untrained else None
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why some results do not count."""
+        return tuple(dict.fromkeys(self.conflicts.values()))
+
+    @property
+    def final(self) -> dict[int, float]:
+        """Final by seed, in percent."""
+        if self.untrained:
+            return {seed: run.result.references["untrained"] for seed, run in self.runs.items()}
+        return {seed: run.result.final for seed, run in self.runs.items() if run.result.final is not None}
+
+    @property
+    def avg(self) -> dict[int, float]:
+        """Avg by seed, in percent."""
+        runs = {} if self.untrained else self.runs
+        return {seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}
+
+    @property
+    def timed(self) -> dict[int, ResultFile]:
+        """The runs that had their device to themselves."""
+        return {seed: run for seed, run in self.runs.items() if run.runs_at_once == 1 and not self.untrained}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of the timed runs."""
+        return tuple(sorted({run.device for run in self.timed.values()}))
+
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Training time by seed; empty where the devices differ."""
+        return {seed: run.result.train_seconds for seed, run in self.timed.items() if len(self.devices) == 1}
+
+    @property
+    def step_milliseconds(self) -> float | None:
+        """Training time of one step; None where times do not compare."""
+        if not self.seconds:
+            return None
+        return 1000 * statistics.fmean(run.result.train_seconds / run.result.steps for run in self.timed.values())
+
+    @property
+    def cbp(self) -> float | None:
+        """Mean CBP of a run; None without runs, and for the untrained encoder."""
+        if self.untrained or not self.runs:
+            return None
+        return sum(run.result.cbp_spent for run in self.runs.values()) / len(self.runs)
+
+    @property
+    def curve(self) -> dict[str, list[float]] | None:
+        """Mean, lowest and highest accuracy over seeds along the stream; None where the borders differ."""
+        runs = [run.result for run in self.runs.values() if run.result.curve and not self.untrained]
+        if not runs or len({(tuple(run.borders), len(run.curve)) for run in runs}) > 1:
+            return None
+        along = list(zip(*(run.curve for run in runs), strict=True))
+        return {
+            "x": [float(border) for border in runs[0].borders[-len(along) :]],
+            "mean": [statistics.fmean(values) for values in along],
+            "low": [min(values) for values in along],
+            "high": [max(values) for values in along],
+        }
+
+
+@dataclass(frozen=True)
+class Store:
+    """The content of a folder of results.
+
+    Attributes:
+        files: every complete result, in the order of their paths.
+        problems: files that are none, and results that conflict.
+        tuned: learning rates and ω that we tuned, by table, data set and protocol.
+    """
+
+    files: tuple[ResultFile, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    tuned: Mapping[TunedFor, TunedValues] = field(default_factory=dict)
+    groups: Mapping[Experiment, Group] = field(default_factory=dict)
+
+    @cached_property
+    def _by_kind(self) -> dict[tuple[str, str, Kind], list[Group]]:
+        found: dict[tuple[str, str, Kind], list[Group]] = {}
+        for group in self.groups.values():
+            one = group.files[0].result
+            kind = one.strategy, one.method, one.memory, one.block
+            found.setdefault((one.dataset, one.protocol, kind), []).append(group)
+        return found
+
+    def find(
+        self, table: PaperTable, row: PaperRow, dataset: str, protocol: Protocol, tuned: Settings | None = None
+    ) -> Group:
+        """The results of a table's row, empty where there are none.
+
+        Args:
+            dataset: what was measured on.
+            tuned: lr and ω instead of the paper's.
+        """
+        found = self._by_kind.get((dataset, protocol, table.kind(row)), [])
+        matching = [group for group in found if table.matches(row, group.files[0].result, tuned or {})]
+        return max(matching, key=lambda group: len(group.runs), default=Group())
+
+    def has(self, key: str, dataset: str, seed: int) -> bool:
+        """Whether there is a result of this run, in conflict or not."""
+        group = self.groups.get((key, dataset), Group())
+        return any(file.result.seed == seed for file in group.files)
+
+
+def read_results(folder: str | Path) -> Store:
+    """Read every ``*.json`` below a folder as a result; in a run's own folder only ``result.json``.
+
+    >>> read_results("no such folder")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.DataError: 'no such folder' is not a folder of results
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise DataError(f"'{place}' is not a folder of results")
+    files: list[ResultFile] = []
+    problems: list[Problem] = []
+    for path in sorted(_result_paths(place)):
+        try:
+            files.append(ResultFile(path, read_result(path)))
+        except DataError as error:
+            problems.append(Problem((path,), str(error)))
+    tuned: dict[TunedFor, TunedValues] = {}
+    for path in sorted((place / FOLDER).glob("*.yaml")):
+        try:
+            tuned |= read_tuned(path)
+        except ConfigError as error:
+            problems.append(Problem((path,), str(error)))
+    together: dict[Experiment, list[ResultFile]] = {}
+    for file in files:
+        together.setdefault(file.experiment, []).append(file)
+    groups = {experiment: Group(tuple(group), _conflicts(group)) for experiment, group in together.items()}
+    conflicts = dict.fromkeys(problem for group in groups.values() for problem in group.problems)
+    return Store(tuple(files), (*problems, *conflicts), tuned, groups)
+
+
+def _result_paths(place: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(place):
+        if "config.yaml" in names:  # a run's own folder
+            folders.clear()
+            names = [name for name in names if name == "result.json"]
+        yield from (Path(folder, name) for name in names if name.endswith(".json"))
+
+
+def _conflicts(files: Iterable[ResultFile]) -> dict[int, Problem]:
+    """Seeds of an experiment that do not count: there is no mean over different streams or over contradictions."""
+    files = list(files)
+    streams = {file.result.fingerprint: file for file in reversed(files)}
+    if len(streams) > 1:
+        named = " and ".join(f"'{file.path}'" for file in reversed(streams.values()))
+        sentence = f"runs of one experiment saw different streams: {named}; none counts until one stream is left"
+        return dict.fromkeys((file.result.seed for file in files), Problem(_paths(files), sentence))
+    found = {}
+    for seed in {file.result.seed for file in files}:
+        copies = [file for file in files if file.result.seed == seed]
+        if len({(file.result.final, file.result.avg, *file.result.curve) for file in copies}) > 1:
+            finals = " and ".join(f"{percent(file.result.final)} in '{file.path}'" for file in copies)
+            sentence = f"one run has results that disagree: Final {finals}; neither counts until one is removed"
+            found[seed] = Problem(_paths(copies), sentence)
+    return found
+
+
+def _paths(files: Iterable[ResultFile]) -> tuple[Path, ...]:
+    return tuple(file.path for file in files)

@@ -1,0 +1,125 @@
+"""Tables as LaTeX: one file to ``\\input`` into a document that loads ``booktabs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from ocssl.results.build import report_table
+from ocssl.results.names import heading
+from ocssl.results.sections import Report, Section
+from ocssl.results.table import Table, TableColumn, Value
+
+PREAMBLE = """\
+% Input this file into a document with \\usepackage{booktabs}, UTF-8 and any engine; names in letters other than
+% Latin and Greek need one that knows them, and a font that has them."""
+GREEK = {
+    "αβγδεϵζηθϑικλμνξπρςστυφϕχψω": (
+        "alpha beta gamma delta varepsilon epsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho varsigma "
+        "sigma tau upsilon varphi phi chi psi omega"
+    ),
+    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
+}
+"""Letters, and what LaTeX calls them."""
+
+LATIN = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
+"""Greek letters that LaTeX has no name for: Latin ones look the same."""
+
+USUAL = r"\footnotesize\setlength{\tabcolsep}{3.5pt}"
+NARROW = r"\scriptsize\setlength{\tabcolsep}{2pt}\medmuskip=0mu"
+"""Type and spaces of tables, and of those with tuned columns, which would be wider than a page's text."""
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "→": r"$\rightarrow$",
+    "−": "--",
+    "–": "--",
+    "’": "'",
+    "±": r"$\pm$",
+} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
+SPECIAL |= LATIN
+SPECIAL |= {
+    letter: rf"$\{name}$"
+    for letters, names in GREEK.items()
+    for letter, name in zip(letters, names.split(), strict=True)
+}
+SYMBOLS = {"b": "$b$", "n_p": "$n_p$"}
+
+
+def to_latex(table: Table) -> str:
+    """The table alone, without its title and notes."""
+    return "\n".join(_tabular(table)) + "\n"
+
+
+def latex_report(report: Report) -> str:
+    """Every section as a table with caption and label."""
+    return "\n\n".join([PREAMBLE, *("\n".join(_float(section)) for section in report.sections)]) + "\n"
+
+
+def _float(section: Section) -> Iterator[str]:
+    table = report_table(section, costs=False)  # a page is narrow
+    block = ", $b_s={}$, $b={}$, $n_p={}$".format(*section.block) if section.block else ""
+    yield r"\begin{table}[htbp]"
+    yield rf"\centering{NARROW if any(column.title == 'tuned' for column in table.columns) else USUAL}"
+    yield (
+        rf"\caption{{{escape(table.title)}; {escape(heading(section.protocol))} protocol{block}. "
+        r"Best in \textbf{bold}, second best \underline{underlined}.}"
+    )
+    yield rf"\label{{tab:{section.id}}}"
+    yield from _tabular(table)
+    yield from (rf"\par\smallskip {escape(note)}" for note in table.notes)
+    yield r"\end{table}"
+
+
+def _tabular(table: Table) -> Iterator[str]:
+    yield rf"\begin{{tabular}}{{l{''.join(column.align[0] for column in table.columns)}}}"
+    yield r"\toprule"
+    if any(column.group for column in table.columns):
+        yield from _groups(table.columns)
+    yield _joined([escape(table.label), *(SYMBOLS.get(column.title, escape(column.title)) for column in table.columns)])
+    yield r"\midrule"
+    for row in table.rows:
+        label = escape(row.label)
+        yield _joined([label if row.ranked else rf"\textit{{{label}}}", *map(_cell, row.values)])
+    yield from (r"\bottomrule", r"\end{tabular}")
+
+
+def _groups(columns: Iterable[TableColumn]) -> Iterator[str]:
+    heads, rules, start = [""], [], 2
+    for group, together in groupby(columns, key=lambda column: column.group):
+        width = len(list(together))
+        heads.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(group)}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
+        start += width
+    yield _joined(heads)
+    yield " ".join(rules)
+
+
+def _cell(value: Value) -> str:
+    if value.empty:
+        return "--"
+    if value.text is not None:
+        return escape(value.text)
+    number = value.plain().replace("−", "-")
+    number = rf"\mathbf{{{number}}}" if value.rank == 1 else number
+    spread = rf" \pm {{\scriptstyle {value.spread()}}}" if value.std is not None else ""
+    return rf"\underline{{${number}{spread}$}}" if value.rank == 2 else f"${number}{spread}$"
+
+
+def _joined(entries: list[str]) -> str:
+    return " & ".join(entries) + r" \\"
+
+
+def escape(text: str) -> str:
+    r"""Text that LaTeX prints as it is.
+
+    >>> print(escape("50 % of n_p → ω"))
+    50 \% of n\_p $\rightarrow$ $\omega$
+    """
+    return "".join(SPECIAL.get(letter, letter) for letter in text)

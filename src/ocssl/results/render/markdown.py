@@ -1,0 +1,80 @@
+"""Tables and a whole report as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ocssl.results.build import report_table
+from ocssl.results.names import heading
+from ocssl.results.sections import Report
+from ocssl.results.table import Table, Value
+
+RANKS = {1: "**{}**", 2: "<u>{}</u>"}
+LEGEND = (
+    "Accuracies are in percent, mean ± standard deviation over seeds. **Best**, <u>second best</u>; *italic* rows use "
+    "more than the stream and are not ranked."
+)
+
+
+def to_markdown(table: Table) -> str:
+    """The table alone, without its title and notes.
+
+    >>> from ocssl.results.table import TableColumn, TableRow
+    >>> print(to_markdown(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.761, rank=1),)),))), end="")
+    |  | Final |
+    | --- | --: |
+    | CLA-E | **50.76** |
+    """
+    lines = [[table.label, *(column.heading for column in table.columns)]]
+    lines.append(["---", *("--:" if column.align == "right" else "---" for column in table.columns)])
+    for row in table.rows:
+        label = escape(row.label)
+        lines.append([label if row.ranked else f"*{label}*", *map(_cell, row.values)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def markdown_report(report: Report, figures: Sequence[str] = ()) -> str:
+    """Tables, problems and links to figures.
+
+    Args:
+        figures: image files, relative to the page.
+    """
+    return "\n".join([*_page(report, figures), ""])
+
+
+def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
+    yield f"# {escape(report.title)}"
+    yield ""
+    yield f"{len(report.files)} results, the newest of {report.latest}." if report.files else "No results."
+    if report.problems:
+        yield from ("", "## Problems", "", "Files with a problem and results in conflict did not enter a number.", "")
+        yield from (f"- {escape(problem.sentence)}" for problem in report.problems)
+    for section in report.sections:
+        block = "; b_s = {}, b = {}, n_p = {}".format(*section.block) if section.block else ""
+        table = report_table(section)
+        yield from ("", f"## {escape(table.title)}", "", f"Protocol **{heading(section.protocol)}**{block}.", "")
+        yield to_markdown(table).rstrip("\n")
+        for note in table.notes:
+            yield from ("", escape(note))
+    if report.sections:
+        yield from ("", LEGEND)
+    if figures:
+        yield from ("", "## Figures")
+        for figure in figures:
+            yield from ("", f"![{escape(figure)}]({figure})")
+
+
+def _cell(value: Value) -> str:
+    text = RANKS.get(value.rank or 0, "{}").format(escape(value.plain()))
+    return f"{text} ± {value.spread()}" if value.std is not None else text
+
+
+def escape(text: str) -> str:
+    """Text that Markdown leaves as it is.
+
+    >>> escape("a|b_c <i>")
+    'a\\\\|b\\\\_c &lt;i>'
+    """
+    for letter in "\\`*_|[]":
+        text = text.replace(letter, f"\\{letter}")
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", " ")

@@ -1,0 +1,61 @@
+// A run's whole configuration, in a dialog; the runs of one cell stand side by side, by seed.
+
+const dialog = document.getElementById("details");
+
+function openRuns(names, at = 0) {
+  const run = data.runs[names[at]];
+  dialog.replaceChildren(
+    html("header", {},
+      html("div", {},
+        html("h2", { id: "details-title" }, run.name),
+        names.length > 1 && seedChoices(names, at) || null),
+      html("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Close")),
+    html("div", { class: "body" }, ...describeRun(run)));
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+}
+
+function seedChoices(names, at) {
+  return html("div", { class: "choices", role: "group", "aria-label": "Seed" }, ...names.map((name, index) =>
+    html("button", {
+      type: "button", "aria-pressed": String(index === at),
+      onclick: () => { openRuns(names, index); dialog.querySelectorAll(".choices button")[index].focus(); },
+    }, `seed ${data.runs[name].seed}`)));
+}
+
+function describeRun(run) {
+  const { result } = run;
+  const numbers = { "Final, %": fixed(result.final), "Avg, %": fixed(result.avg) };
+  numbers["CBP spent"] = result.cbp_spent.toLocaleString("en");
+  numbers["training, s"] = fixed(result.train_seconds, 1);
+  return [
+    html("dl", { class: "figures" }, ...Object.entries(numbers).map(([name, value]) =>
+      html("div", {}, html("dt", {}, name), html("dd", {}, value)))),
+    run.conflicting ? html("p", { class: "warning" }, "This run is in conflict with another result and does not count; see the problems at the top of the page.") : null,
+    ...result.warnings.map((warning) => html("p", { class: "warning" }, warning)),
+    html("p", { class: "path" }, run.path),
+    ...settings("Other numbers", {
+      ...(run.knn ? { "k-NN Final, %": fixed(run.knn.final), "k-NN Avg, %": fixed(run.knn.avg) } : {}),
+      ...Object.fromEntries(Object.entries(run.references).map(([name, value]) => [`${name}, %`, fixed(value)])),
+      ...(result.prepare_seconds ? { "compiling and capturing, s": fixed(result.prepare_seconds, 1) } : {}),
+      "forgetting, points": fixed(result.forgetting), "CBP planned": result.cbp_planned.toLocaleString("en"),
+      "evaluation, s": fixed(result.eval_seconds, 1) }),
+    ...settings("Run", { ...run.facts, protocol: run.protocol, seed: run.seed, code: result.code,
+      started: result.started, finished: result.finished, "stream fingerprint": result.fingerprint }),
+    ...settings("Configuration", run.config),
+    ...settings("Versions", run.versions),
+    ...settings("Hardware", run.hardware),
+  ];
+}
+
+function settings(title, values) {
+  return [
+    html("h3", {}, title),
+    html("dl", { class: "settings" }, ...Object.entries(values).flatMap(([name, value]) =>
+      [html("dt", {}, name), html("dd", {}, spelled(value))])),
+  ];
+}
+
+const spelled = (value) => (value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });

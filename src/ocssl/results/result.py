@@ -1,0 +1,225 @@
+"""The result of a run: its numbers, and the settings, versions and hardware behind them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ocssl.errors import ConfigError, DataError, unreadable
+
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Protocol = Literal["clean", "authors"]
+PROTOCOLS: tuple[Protocol, ...] = ("clean", "authors")
+
+REQUIRED = ("dataset", "protocol", "strategy", "method", "memory", "stream", "stream_batch", "batch", "passes", "seed")
+"""Settings that tables and figures read."""
+
+
+def _readable(config: dict[str, Any]) -> dict[str, Any]:
+    missing = [name for name in REQUIRED if name not in config]
+    if missing:
+        raise ValueError(f"the setting '{missing[0]}' is missing")
+    if config["protocol"] not in PROTOCOLS:
+        raise ValueError(f"protocol must be 'clean' or 'authors', not {config['protocol']!r}")
+    return config
+
+
+Config = Annotated[
+    dict[str, Any],
+    AfterValidator(_readable),
+    Field(json_schema_extra={"required": list(REQUIRED), "properties": {"protocol": {"enum": list(PROTOCOLS)}}}),
+]
+
+
+class Curve(BaseModel):
+    """Accuracies of one kind of probe along the stream, in percent."""
+
+    final: Percent
+    avg: Percent | None
+    curve: list[Percent]
+
+
+class Result(BaseModel):
+    """The content of ``result.json``. Accuracies are in percent, over all classes, on the images ``measured_on``.
+
+    Attributes:
+        key: identifies the experiment: the same for every seed, device and execution.
+        label: the experiment in a few words, as the row of a table.
+        name: the run in a few words, seed included; the stem of its file.
+        overrides: settings in which the experiment differs from the paper's with the same strategy, method, memory,
+            data set, protocol, b_s, b and n_p; empty for the paper's own.
+        dataset: what was measured on; ``a->b`` for an encoder trained on a and probed on b.
+        budget: ``high`` or ``low`` where b_s, b and n_p are the paper's, else ``custom``.
+        final: linear probe after the last experience; None where nothing was measured.
+        avg: mean over the probes after each experience; None where only the end was measured.
+        curve: the probes after each experience.
+        cbp_planned, cbp_spent: cumulative backward passes; those of a run this one started from included.
+        train_seconds, eval_seconds: time of training and of evaluation, without checkpoints and start-up.
+        seconds_at: ``train_seconds`` at the end of each experience.
+        prepare_seconds: time of compiling and graph capture, not part of ``train_seconds``.
+        knn: the same accuracies by k-NN.
+        matrix: ``matrix[i][j]``: after experience i, on the classes of experience j.
+        forgetting: mean drop of each experience's accuracy from its best, in points.
+        references: linear probes to compare with: ``untrained`` (``initial`` for a run that started from another) is
+            the encoder before the first image, ``pixels`` the raw images.
+        borders: stream samples seen at each point of the curve.
+        experiences: the classes of each experience.
+        samples: length of the stream.
+        fingerprint: digest of the stream.
+        warnings: warnings of the run.
+        config: every setting by name.
+        code: commit or version of the code.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    key: str
+    label: str
+    name: str
+    overrides: dict[str, Any]
+    dataset: str
+    budget: Literal["high", "low", "custom"]
+    final: Percent | None
+    avg: Percent | None
+    curve: list[Percent]
+    cbp_planned: int = Field(ge=0)
+    cbp_spent: int = Field(ge=0)
+    train_seconds: float = Field(ge=0)
+    eval_seconds: float = Field(ge=0)
+    seconds_at: list[float] = Field(default_factory=list)
+    prepare_seconds: float = Field(default=0, ge=0)
+    knn: Curve | None
+    matrix: list[list[Percent]]
+    forgetting: float | None
+    references: dict[str, Percent]
+    borders: list[int]
+    experiences: list[list[int]]
+    samples: int = Field(ge=1)
+    fingerprint: str
+    warnings: list[str]
+    config: Config
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    code: str
+    started: str
+    finished: str
+    format: Literal[2] = 2
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Result:
+        if self.final != (self.curve[-1] if self.curve else None):
+            raise ValueError(f"final is {self.final}, but the curve ends with {self.curve[-1] if self.curve else None}")
+        if len(self.borders) < len(self.curve):
+            raise ValueError(f"the curve has {len(self.curve)} points, but borders only {len(self.borders)}")
+        if trained_on(self.dataset) != self.config["dataset"]:
+            raise ValueError(f"dataset is {self.dataset}, but the run trained on {self.config['dataset']}")
+        return self
+
+    @property
+    def strategy(self) -> str:
+        """The strategy; ``iid`` for i.i.d. training."""
+        return "iid" if self.config["stream"] == "iid" else str(self.config["strategy"])
+
+    @property
+    def method(self) -> str | None:
+        """The objective; None where the strategy has its own."""
+        return self.config["method"]  # type: ignore[no-any-return]
+
+    @property
+    def memory(self) -> str | None:
+        """The replay memory; None without replay."""
+        return self.config["memory"]  # type: ignore[no-any-return]
+
+    @property
+    def protocol(self) -> Protocol:
+        """``clean`` or ``authors``; numbers of the two are not comparable."""
+        return self.config["protocol"]  # type: ignore[no-any-return]
+
+    @property
+    def seed(self) -> int:
+        """Of weights and draws."""
+        return int(self.config["seed"])
+
+    @property
+    def measured_on(self) -> str:
+        """The images behind the accuracies: ``test``, or ``validation`` in runs that compare settings."""
+        return str(self.config.get("measure_on", "test"))
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """b_s, b and n_p; for i.i.d. training those of the online strategies that cost the same."""
+        names = ("stream_batch", "batch", "passes")
+        if self.config["stream"] == "iid":
+            names = ("online_stream_batch", "batch", "online_passes")
+        b_s, b, n_p = (int(self.config[name]) for name in names)
+        return b_s, b, n_p
+
+    @property
+    def steps(self) -> float:
+        """Optimiser steps of the whole stream, as the paper counts them: n_p · N / b_s."""
+        return self.samples * float(self.config["passes"]) / float(self.config["stream_batch"])
+
+    def to_json(self) -> str:
+        """The content of the file."""
+        return json.dumps(self.model_dump(mode="json"), indent=1) + "\n"
+
+
+def trained_on(dataset: str) -> str:
+    """The data set that an encoder was trained on.
+
+    >>> trained_on("cifar100->svhn"), trained_on("cifar100")
+    ('cifar100', 'cifar100')
+    """
+    return dataset.partition("->")[0]
+
+
+def probed_on(dataset: str) -> str | None:
+    """The other data set that an encoder is probed on, if any.
+
+    >>> probed_on("cifar100->svhn")
+    'svhn'
+    """
+    return dataset.partition("->")[2] or None
+
+
+def read_result(path: str | Path) -> Result:
+    """Read a result file, or the one in a run's folder; a file that is not a complete result is refused."""
+    place = Path(path)
+    file = place / "result.json" if place.is_dir() else place
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError as error:
+        what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
+        raise DataError(f"'{place}' {what}") from error
+    except OSError as error:
+        raise DataError(unreadable(file, error)) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"'{file}' is not a complete result: not whole JSON ({error}); was it cut short? Copy it again or remove it"
+        ) from error
+    try:
+        return Result.model_validate(_upgraded(content))
+    except ConfigError as error:
+        raise DataError(f"'{file}' has a configuration that this version does not know: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"])
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        raise DataError(f"'{file}' is not a complete result: {f'{where}: ' if where else ''}{reason}") from error
+
+
+def _upgraded(content: object) -> object:
+    """The content in today's format; files of format 1 are converted."""
+    if not isinstance(content, dict) or content.get("format", 1) != 1 or not isinstance(content.get("config"), dict):
+        return content
+    from ocssl.runs.format1 import upgrade
+
+    return upgrade(content)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of ``result.json``, published as ``result.schema.json``."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Result.model_json_schema()}

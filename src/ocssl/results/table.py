@@ -1,0 +1,156 @@
+"""A table as plain values. Each format of :mod:`ocssl.results.render` renders any table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A cell of a table.
+
+    Attributes:
+        mean: the number, which sorting uses; None where there is none.
+        std: standard deviation over seeds.
+        n: number of seeds.
+        digits: decimals of mean and std.
+        signed: whether a positive number has a plus.
+        text: printed instead of the number.
+        rank: 1 for the best of its column, 2 for the second best.
+        files: the results behind the number.
+    """
+
+    mean: float | None = None
+    std: float | None = None
+    n: int = 0
+    digits: int = 2
+    signed: bool = False
+    text: str | None = None
+    rank: int | None = None
+    files: tuple[Path, ...] = ()
+
+    @classmethod
+    def over(cls, values: Mapping[int, float], **format: Any) -> Value:
+        """Mean and sample standard deviation over seeds.
+
+        >>> Value.over({0: 50.0, 1: 52.0}, digits=1).with_std()
+        '51.0 ± 1.4'
+        """
+        mean = statistics.fmean(values.values()) if values else None
+        std = statistics.stdev(values.values()) if len(values) > 1 else None
+        return cls(mean, std, len(values), **format)
+
+    @classmethod
+    def count(cls, value: float | None) -> Value:
+        """A whole number with separators.
+
+        >>> Value.count(3726000).plain()
+        '3,726,000'
+        """
+        return cls() if value is None else cls(value, text=f"{round(value):,}")
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to print."""
+        return self.mean is None and self.text is None
+
+    def plain(self) -> str:
+        """The number without its standard deviation.
+
+        >>> Value(7.541, digits=1, signed=True).plain(), Value(-0.04, digits=1, signed=True).plain(), Value().plain()
+        ('+7.5', '0.0', '–')
+        """
+        if self.text is not None:
+            return self.text
+        if self.mean is None:
+            return MISSING
+        rounded = round(self.mean, self.digits) + 0.0  # no minus before a zero
+        sign = "+" if self.signed and rounded > 0 else ""
+        return f"{sign}{rounded:.{self.digits}f}".replace("-", "−")
+
+    def spread(self) -> str:
+        """The standard deviation; empty where there is none."""
+        return "" if self.std is None else f"{self.std:.{self.digits}f}"
+
+    def with_std(self, sign: str = " ± ") -> str:
+        """The number, and its standard deviation where there is one."""
+        return self.plain() + (f"{sign}{self.spread()}" if self.std is not None else "")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table.
+
+    Attributes:
+        title: its heading.
+        group: heading above it and its neighbours of the same group.
+        note: explains the heading.
+        align: side on which its cells stand.
+    """
+
+    title: str
+    group: str = ""
+    note: str = ""
+    align: Literal["left", "right"] = "right"
+
+    @property
+    def heading(self) -> str:
+        """Group and title in one line.
+
+        >>> TableColumn("ours", group="Final, %").heading
+        'Final ours'
+        """
+        return f"{self.group.partition(',')[0]} {self.title}".strip()
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table.
+
+    Attributes:
+        label: in the first column.
+        values: one for each column.
+        ranked: whether it takes part in the ranking of its columns; rows that do not are printed in italics.
+        bold: whether a terminal prints it in bold.
+        style: its key in :data:`ocssl.results.styles.STYLES`.
+        flags: words beside its label.
+        problems: why some of its results do not count.
+        facets: what the filters of the page select by.
+        files: results that its label opens on the page.
+    """
+
+    label: str
+    values: tuple[Value, ...]
+    ranked: bool = True
+    bold: bool = False
+    style: str = ""
+    flags: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    facets: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: those after the labels.
+        label: heading of the labels.
+        notes: sentences below the table.
+
+    >>> Table("Scores", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.761),)),)).rows[0].values[0].plain()
+    '50.76'
+    """
+
+    title: str
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+    label: str = ""

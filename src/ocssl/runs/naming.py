@@ -1,0 +1,162 @@
+"""What an experiment is called, and when two runs are the same experiment.
+
+Every folder, result file, row and legend takes its name from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ocssl.common.console import short_value
+from ocssl.common.files import slug
+from ocssl.options import marks
+from ocssl.runs.config import RunConfig
+from ocssl.runs.presets import online_cost, resolve
+
+MOST_MARKS = 3  # settings in a file's name; more are summed up in a digest
+ONLINE = {"online_stream_batch": "stream_batch", "online_passes": "passes"}
+
+
+def experiment(config: RunConfig) -> dict[str, Any]:
+    """The settings that make the experiment, whatever its seed and the machine it runs on.
+
+    Of a run that another starts from, the name counts, not where it lies.
+    """
+    settings = {name: value for name, value in config.only("experiment").items() if name != "seed"}
+    if config.init_from is not None:
+        settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config.learner.seed}")
+    return settings
+
+
+def experiment_key(config: RunConfig) -> str:
+    """A digest of :func:`experiment`: equal for runs that differ in nothing but seed, device, speed and places.
+
+    >>> table = {"strategy": "cla-e", "budget": "high"}
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"seed": 1, "execution": "eager"}))
+    True
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"omega": 0.3}))
+    True
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
+    False
+    """
+    return hashlib.sha256(json.dumps(experiment(config), sort_keys=True).encode()).hexdigest()
+
+
+def overrides(config: RunConfig) -> dict[str, Any]:
+    """Settings in which an experiment differs from the paper's of the same strategy, b_s, b and n_p.
+
+    >>> overrides(resolve({"strategy": "cla-e", "budget": "high", "tau": 0.99}))
+    {'tau': 0.99}
+    """
+    stream_batch, batch, passes = online_cost(config)
+    return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
+
+
+class Names(NamedTuple):
+    """Everything that an experiment is called; see the functions of the same names."""
+
+    key: str
+    label: str
+    name: str
+    overrides: dict[str, Any]
+
+
+def names_of(config: RunConfig) -> Names:
+    """All names of a run at once."""
+    changed = overrides(config)
+    return Names(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+
+
+def run_name(config: RunConfig) -> str:
+    """The name of a run's folder and of its result: what it is, and how it differs from the paper's.
+
+    >>> run_name(resolve({"strategy": "cla-e", "budget": "high", "seed": 2}))
+    'cifar100-simsiam-cla-e-fifo-high-clean-seed2'
+    >>> run_name(resolve({"strategy": "er", "memory": "fifo", "budget": "high", "passes": 6, "lr": 0.2}))
+    'cifar100-simsiam-er-fifo-high-clean-np6-lr0.2-seed0'
+    """
+    return _run_name(config, overrides(config))
+
+
+def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
+    learner = config.learner
+    what = "iid" if config.iid else learner.strategy
+    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
+    parts += _marks(config, changed)
+    return slug("-".join(str(part) for part in parts if part) + f"-seed{learner.seed}", limit=200)
+
+
+def label(config: RunConfig) -> str:
+    """A row or a legend entry: the strategy and memory that ran, and how they differ from the paper's.
+
+    >>> label(resolve({"strategy": "er", "memory": "fifo", "budget": "high"}))
+    'ER w/ FIFO'
+    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "budget": "high", "tau": 0.99}))
+    'CLA-E, reservoir, τ 0.99'
+    """
+    return _label(config, overrides(config))
+
+
+def _label(config: RunConfig, changed: dict[str, Any]) -> str:
+    fields = {**type(config).model_fields, **type(config.learner).model_fields}
+    changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
+    words = [strategy_label(config)]
+    words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
+    return ", ".join(words)
+
+
+def strategy_label(config: RunConfig) -> str:
+    """The strategy as papers print it, with its memory where that is not the usual one."""
+    if config.iid:
+        return "i.i.d."
+    parts = config.learner.parts()
+    name, memory = parts.strategy.label or config.learner.strategy, parts.memory
+    if memory is None or config.learner.memory is None:
+        return name
+    kept = memory.label or config.learner.memory
+    if parts.strategy.label == "ER":
+        return f"{name} w/ {kept}"
+    return name if config.learner.memory == parts.strategy.default_memory else f"{name}, {kept}"
+
+
+def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
+    """What tells the run's name from that of the paper's run of the same strategy."""
+    named = _beyond(config, _preset(config))
+    named = {ONLINE.get(name, name): value for name, value in named.items()}
+    if config.iid:
+        named = {
+            name: value for name, value in named.items() if name != "stream_batch" or value != config.learner.batch
+        }
+    block = {name: named[name] for name in ("batch", "passes") if name in named}
+    differing = block | changed
+    if "init_from" in differing:
+        prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
+        differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)
+    if len(differing) > MOST_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
+        return [experiment_key(config)[:8]]
+    short = {"batch": "b", "passes": "np", "init_from": "after-"}
+    return [f"{short.get(name, name)}{value}" for name, value in differing.items()]
+
+
+def _preset(config: RunConfig, **more: Any) -> RunConfig:
+    """The paper's run of the same strategy, objective, memory, data set, protocol and budget."""
+    learner = config.learner
+    given = {
+        "dataset": config.dataset,
+        "protocol": config.protocol,
+        "budget": config.budget,
+        "stream": config.stream,
+        "strategy": learner.strategy,
+        "method": learner.method,
+        "memory": learner.memory,
+        **more,
+    }
+    return resolve(given)
+
+
+def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
+    ours, theirs = experiment(config), experiment(preset)
+    return {name: value for name, value in ours.items() if name not in theirs or value != theirs[name]}
