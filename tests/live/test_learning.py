@@ -334,11 +334,11 @@ def two_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PRESETS", ((4, tiny), (12, tiny)))
 
 
-@pytest.mark.parametrize("strategy", strategies.names())
+@pytest.mark.parametrize("strategy", strategies.registry.names())
 def test_every_strategy_needs_no_setting_but_its_name(tmp_path: Path, two_presets: None, strategy: str) -> None:
     frames = write_frames(tmp_path / "frames", range(23))
     learner = learn(str(frames), tmp_path / "state", strategy=strategy, images_per_second=1e-3, info=lambda line: None)
-    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    replays = strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     assert (learner.seen, learner.batch) == (23, 22 if replays else 10)
 
 
@@ -352,7 +352,9 @@ def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, two_presets: Non
 
 def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, warnings: list[str]) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(11)), []
-    quiet_learn(frames, tmp_path / "state", strategy="finetune", stream_batch=10, batch=10, info=lines.append)
+    quiet_learn(
+        frames, tmp_path / "state", strategy="finetune", memory_size=None, stream_batch=10, batch=10, info=lines.append
+    )
     assert "11 images" in lines[-1]
     assert not warnings
     assert not any("rank" in line for line in lines)

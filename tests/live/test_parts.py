@@ -199,6 +199,16 @@ def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: py
         autotune(20, {})
 
 
+@pytest.mark.parametrize(("given", "backbone"), [({"stem": "small"}, "resnet18-w16"), ({"width": 4}, "convnet")])
+def test_a_setting_of_some_backbones_chooses_among_them(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, object], backbone: str
+) -> None:
+    presets = [(4, {**preset, "hidden_dim": 8, "output_dim": 8}) for _, preset in tuning.PRESETS[:4]]
+    monkeypatch.setattr(tuning, "PRESETS", presets)
+    settings, _ = autotune(1e9, {**given, "image_size": 8, "device": "cpu"})  # the cheapest that fits
+    assert settings["backbone"] == backbone
+
+
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = chosen(monkeypatch, [99, 99, 99], backbone="convnet", hidden_dim=8, output_dim=8)
     assert settings == {"backbone": "convnet", "hidden_dim": 8, "output_dim": 8, "batch": 138, "passes": 3}
@@ -214,8 +224,8 @@ def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pyte
 def test_settings_that_no_learner_can_have_are_refused_before_anything_is_measured() -> None:
     with pytest.raises(ConfigError, match="stream_batch must be a whole number of at least 1, not 'many'"):
         autotune(20, {"stream_batch": "many"})
-    with pytest.raises(ConfigError, match=r"memory_size \(8\) is too small for strategy 'lump'"):
-        autotune(20, {"strategy": "lump", "memory_size": 8, "image_size": 8, "device": "cpu"})
+    with pytest.raises(ConfigError, match=r"memory_size \(10\) is too small for strategy 'lump'"):
+        autotune(20, {"strategy": "lump", "memory_size": 10, "image_size": 8, "device": "cpu"})
 
 
 def test_measuring_teaches_a_backbone_of_the_users_own_nothing() -> None:

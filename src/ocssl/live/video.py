@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError, missing_extra
@@ -53,7 +54,7 @@ def _frames(place: str | int, what: str, name: str, number: int, skip: int = 0) 
         import cv2
     except ImportError as error:
         raise missing_extra("opencv-python-headless", "video", "video files and cameras") from error
-    capture = cv2.VideoCapture(place)
+    capture: Any = cv2.VideoCapture(place)
     try:
         if not capture.isOpened():
             raise DataError(f"{what} cannot be opened: it is not there, in use, or of a kind that OpenCV does not read")
