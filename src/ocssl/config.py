@@ -70,12 +70,12 @@ class LearnerConfig(Options):
         "`default`; `authors`: the choices of the paper's public code; `original`: what the compared method's own "
         "authors do.",
     )
-    image_size: int = setting(32, "Side of the square images, in pixels.", ge=1, common=True)
+    image_size: int = setting(32, "Side of the images; they are square.", ge=1, common=True)
     stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1)
     batch: int = setting(
         138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1, common=True
     )
-    passes: int = setting(3, "Training steps per stream minibatch.", symbol="n_p", ge=1, common=True)
+    passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, common=True)
     joint_views: bool = setting(
         True,
         "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. "
@@ -90,9 +90,9 @@ class LearnerConfig(Options):
     execution: Literal["auto", "eager", "graph", "compiled"] = setting(
         "auto", "How steps run; `auto` captures CUDA graphs on a GPU.", affects="numbers"
     )
-    seed: int = setting(0, "Seed of the weights and of every draw.", ge=0, le=LARGEST_SEED, common=True)
+    seed: int = setting(0, "Seed of weights and draws.", ge=0, le=LARGEST_SEED, common=True)
     device: str = setting(
-        "auto", "`auto`, `cpu`, `cuda`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing", common=True
+        "auto", "`auto`, `cpu`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing", common=True
     )
 
     def parts(self) -> Parts:

@@ -11,7 +11,15 @@ from typing import Any
 from ocssl.config import known_names
 
 VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
-OPTION_NAMES: dict[str, str] = {}
+OPTIONS = {
+    "updates": "repeat_updates",
+    "past": "teacher_update",
+    "share": "forgetting_weight",
+    "eager": "early_replay",
+    "drops": "selection",
+    "together": "joint_target",
+    "normalize": "normalize_features",
+}
 """Options that were renamed."""
 GROUPS = ("options", "method_options", "memory_options")
 
@@ -25,7 +33,7 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
     new = {name: value for name, value in old.items() if value is not None and name not in GROUPS}
     for group in GROUPS:
         for name, value in (old.get(group) or {}).items():
-            new[OPTION_NAMES.get(name, name)] = value
+            new |= _option(name, value)
     if "augmentation" in new:
         new["normalize_first"] = new.pop("augmentation") == "authors"
     if "backbone" in old and old["backbone"] is None:
@@ -34,3 +42,13 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
     new["variant"] = VARIANTS[new.pop("variant", "clean")]
     read = known_names(new)
     return {name: value for name, value in new.items() if name in read}
+
+
+def _option(name: str, value: Any) -> dict[str, Any]:
+    if name == "raw":
+        return {"normalize_features": not value}
+    if name == "entry":
+        return {"insert_features": value == "described"}
+    if name == "second_view":
+        return {name: "new" if value == "fresh" else value}
+    return {OPTIONS.get(name, name): value}

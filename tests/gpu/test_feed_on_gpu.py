@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ocssl.runs.material import Pool
 
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import Group
 from ocssl.runs import feed
-from ocssl.runs.material import Pool
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

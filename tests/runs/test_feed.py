@@ -7,14 +7,14 @@ import time
 
 import pytest
 import torch
+from ocssl.runs.feed import Prefetcher
+from ocssl.runs.material import Pool
 from torch import Tensor
 
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.distributed import Group
 from ocssl.errors import DataError
 from ocssl.runs import feed
-from ocssl.runs.feed import Prefetcher
-from ocssl.runs.material import Pool
 
 SIZE, COUNT = 4, 50
 

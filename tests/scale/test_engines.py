@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ocssl.runs.result import Result, read_result
 from sweeping import SHAPES, kill_worker, wait_for
 
 from ocssl.engines import EngineOptions, Job, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
-from ocssl.runs.result import Result, read_result
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ocssl.runs.paper import table
 
 from ocssl.errors import ConfigError
 from ocssl.runs import config
 from ocssl.runs.config import assignments
-from ocssl.runs.paper import table
 from ocssl.runs.presets import complete, row_name
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog

@@ -87,7 +87,7 @@ def _annotation(name: str, entry: Declared) -> Any:
     flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if boolean else flag,
-        help=re.split(r"[;.(] ?", entry.description.replace("`", ""), maxsplit=1)[0].strip() + ".",
+        help=re.split(r"[;:.(] ", entry.description.replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
         metavar=None if boolean else _metavar(kinds),
         show_default=False,
         expose_value=False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ocssl.cli.names import complete_datasets
+from ocssl.cli.flags import complete_datasets
 from ocssl.results.result import PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
@@ -235,11 +235,11 @@ def _line(outcome: RunOutcome) -> str:
 
 
 def _is_there(dataset: str, root: Path | None) -> bool:
-    from ocssl.data.presence import presence
+    from ocssl.data.loading import status
     from ocssl.results.result import probed_on, trained_on
 
     names = [trained_on(dataset), *filter(None, [probed_on(dataset)])]
-    return all(presence(name, "train", root=root).state in ("ready", "found") for name in names)
+    return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
 
 
 def _print_problems(console: Console, store: Store, more: Iterable[str] = ()) -> None:

@@ -115,8 +115,6 @@ class Memory:
     """
 
     class Options(ocssl.options.Options):
-        """Settings of the memory."""
-
         memory_size: int = setting(2000, "Samples that the memory keeps.", ge=1)
 
     label: ClassVar[str] = ""

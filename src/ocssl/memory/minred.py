@@ -93,8 +93,6 @@ class MinRedOriginal(MinRed):
     """As the method's own code: all drops of a minibatch are chosen at once."""
 
     class Options(Memory.Options):
-        """Settings of the memory."""
-
         selection: Literal["sequential", "simultaneous"] = setting(
             "simultaneous", "Whether the samples to drop are chosen one by one or all at once."
         )

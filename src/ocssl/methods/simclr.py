@@ -23,8 +23,6 @@ class SimCLR(Method):
     """Tells the other view of a sample from the views of all other samples."""
 
     class Options(Method.Options):
-        """Settings of SimCLR."""
-
         temperature: float = setting(0.5, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:

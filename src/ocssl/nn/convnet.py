@@ -22,8 +22,6 @@ class ConvNet(nn.Module):
     """
 
     class Options(ocssl.options.Options):
-        """Settings of the network."""
-
         width: int = setting(32, "Channels of the first layer.", ge=1)
 
     def __init__(self, options: Options | None = None, image_size: int = 32) -> None:

@@ -58,8 +58,6 @@ class ResNet18(nn.Module):
     """
 
     class Options(ocssl.options.Options):
-        """Settings of the network."""
-
         width: int = setting(64, "Channels of the first stage; 64 is the usual network.", ge=1)
         stem: Literal["auto", "small", "standard"] = setting(
             "auto",

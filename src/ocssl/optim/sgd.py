@@ -34,9 +34,7 @@ class SGD(Optimizer):
     """
 
     class Options(Optimizer.Options):
-        """Settings of SGD."""
-
-        lr: float = setting(0.1, "Learning rate, constant over the stream.", ge=0)
+        lr: float = setting(0.1, "Learning rate; constant over the stream.", common=True, ge=0)
         momentum: float = setting(0.9, "Momentum of SGD.", ge=0)
         weight_decay: float = setting(1e-4, "Weight decay (L2 penalty) of SGD.", ge=0)
 

@@ -112,7 +112,7 @@ class PaperTable:
         first = replace(row, settings=row.after or {})
         settings = {**self.settings, **first.settings}
         parts = (trained_on(dataset), settings["method"], first.strategy, settings["memory"], settings["budget"])
-        same = int((self.hyperparameters(first) or {"n_p": 0})["n_p"]) == settings["passes"]
+        same = int((self.hyperparameters(first) or {}).get("n_p", "0")) == settings["passes"]
         return slug("-".join([*parts, protocol])) + ("" if same else f"-np{settings['passes']}")
 
     def matches(self, row: PaperRow, result: Result, tuned: Settings) -> bool:

@@ -34,27 +34,29 @@ class RunConfig(Options):
 
     learner: LearnerConfig = setting(LearnerConfig(), "The learner's configuration.")
     dataset: str = setting(
-        "cifar100", "A known set (`ocssl data list`), or folder:PATH, parquet:PATH, tar:PATH, hf:REPO.", common=True
+        "cifar100",
+        "Data set: a known one (`ocssl data list`), or folder:PATH, parquet:PATH, tar:PATH, hf:REPO.",
+        common=True,
     )
-    stream: str = setting(
-        "class-incremental", "Order in which the images arrive; see `ocssl list streams`.", common=True
-    )
+    stream: str = setting("class-incremental", "Order of the images; see `ocssl list streams`.", common=True)
     budget: Budget | None = setting(
-        None, "Table of the paper that batch, passes, lr and omega are taken from.", affects="numbers", common=True
+        None, "Table of the paper; batch, passes, lr and omega are taken from it.", affects="numbers", common=True
     )
-    protocol: Protocol = setting("clean", "`clean`: corrected; `authors`: as in the paper's public code.", common=True)
+    protocol: Protocol = setting(
+        "clean", "Protocol; `clean`: corrected; `authors`: as in the paper's public code.", common=True
+    )
     data_root: str | None = setting(
         None, "Folder with data sets; unset: $OCSSL_DATA, else `data`.", affects="nothing", common=True
     )
     data_seed: int = setting(0, "Seed of the class order, the held-out samples and the order of the stream.", ge=0)
     samples_per_class: int | None = setting(
-        None, "Use only this many images of each class, for training and for testing.", ge=2, common=True
+        None, "Images of each class; only this many are used, for training and for testing.", ge=2, common=True
     )
     validation_fraction: float = setting(0.1, "Share of each class held out before the stream is made.", gt=0, lt=1)
     cbp: int | None = setting(
         None, "Stop at this total CBP instead of the stream's end; what `init_from` spent counts.", ge=1
     )
-    init_from: str | None = setting(None, "Folder of a run whose networks this one starts from.", common=True)
+    init_from: str | None = setting(None, "Run to start from; its networks are taken.", common=True)
     evaluate: Literal["each", "final", "never"] = setting(
         "each", "When the encoder is measured: after each experience, only at the end, or never."
     )

@@ -36,9 +36,7 @@ class Aligned(Strategy):
     """
 
     class Options(Strategy.Options):
-        """Settings of the alignment."""
-
-        omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", ge=0)
+        omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
         aligner_dim: int | None = setting(None, "Hidden width of the aligner; unset: hidden_dim.", ge=1)
 
     aligned: ClassVar[Rows] = "replay"

@@ -40,8 +40,6 @@ class AlignedVariant(Aligned):
     """Settings that the variants of all alignment strategies share."""
 
     class Options(ocssl.options.Options):
-        """Settings of the variant."""
-
         joint_target: bool = setting(
             True, "Pass all views together through target and aligner, also where the encoder passes each view alone."
         )
@@ -94,8 +92,6 @@ class CaSSLeAuthors(AlignedVariant, CaSSLe):
     """Aligns to the untrained network in the first experience."""
 
     class Options(AlignedVariant.Options, CaSSLe.Options):
-        """Settings of the variant."""
-
         from_start: bool = setting(True, "Align to the untrained network in the first experience.")
 
     def __init__(self, setup: Setup, options: Options) -> None:
@@ -108,8 +104,6 @@ class CaSSLeOriginal(CaSSLeAuthors):
     """Aligns by the loss of the method, through an aligner of width 2048."""
 
     class Options(CaSSLeAuthors.Options):
-        """Settings of the variant."""
-
         aligner_dim: int | None = CaSSLe.Options.with_default("aligner_dim", 2048)
         joint_target: bool = AlignedVariant.Options.with_default("joint_target", False)
         distance: Distance = AlignedVariant.Options.with_default("distance", "method")
@@ -131,8 +125,6 @@ class PfrOriginal(AlignedVariant, Pfr):
     """The default algorithm, with a choice of the distance."""
 
     class Options(AlignedVariant.Options, Pfr.Options):
-        """Settings of the variant."""
-
         joint_target: bool = AlignedVariant.Options.with_default("joint_target", False)
 
 
@@ -144,8 +136,6 @@ class MinimumRedundancyOriginal(MinimumRedundancy):
     """New samples have no feature until they are first replayed; stored features have length 1."""
 
     class Options(Strategy.Options):
-        """Settings of the variant."""
-
         insert_features: bool = setting(False, "Compute features of new samples in an extra forward pass.")
         normalize_features: bool = setting(True, "Scale stored features to length 1.")
 
@@ -179,8 +169,6 @@ class LumpOriginal(Lump):
     """The second view of a replay sample is the one with which it entered the memory."""
 
     class Options(Lump.Options):
-        """Settings of the variant."""
-
         second_view: Literal["new", "stored"] = setting(
             "stored", "The second view of a replay sample: a new one, or the one stored with the sample."
         )
@@ -191,7 +179,6 @@ class LumpOriginal(Lump):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
         self.stored_view = options.second_view == "stored"
-        self.early_replay = options.early_replay
         self.image_size = setup.image_size
 
     def columns(self) -> dict[str, Column]:
@@ -224,8 +211,6 @@ class ScaleAuthors(Scale):
     """
 
     class Options(Scale.Options):
-        """Settings of the variant."""
-
         anchors: Literal["stream", "replay"] = setting(
             "replay", "Anchors of the contrastive loss: the stream samples, or as many replay samples."
         )
@@ -293,8 +278,6 @@ class OsirisRAuthors(OsirisR):
     """h is random and frozen, and each update is applied twice, because the parameters are registered twice."""
 
     class Options(OsirisR.Options):
-        """Settings of the variant."""
-
         head: Literal["trained", "copied", "frozen"] = setting(
             "frozen", "h: trained, a trained copy of g from the end of the first experience on, or random and frozen."
         )
@@ -330,7 +313,5 @@ class OsirisROriginal(OsirisRAuthors):
     """h becomes a copy of g at the end of the first experience, and is trained."""
 
     class Options(OsirisRAuthors.Options):
-        """Settings of the variant."""
-
         head: Literal["trained", "copied", "frozen"] = OsirisRAuthors.Options.with_default("head", "copied")
         repeat_updates: int = OsirisRAuthors.Options.with_default("repeat_updates", 1)

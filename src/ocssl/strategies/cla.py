@@ -25,8 +25,6 @@ class ClaB(Aligned):
     label = "CLA-b"
 
     class Options(Aligned.Options):
-        """Settings of the alignment and of the moving average."""
-
         omega: float = Aligned.Options.with_default("omega", 0.1)
         tau: float = setting(0.999, "Decay of the moving average of the encoder.", symbol="τ", ge=0, le=1)
 
@@ -43,8 +41,6 @@ class ClaE(ClaB):
     label = "CLA-E"
 
     class Options(ClaB.Options):
-        """Settings of the alignment and of the moving average."""
-
         omega: float = Aligned.Options.with_default("omega", 0.3)
 
     composition = "stream+replay"

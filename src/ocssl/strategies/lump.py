@@ -40,8 +40,6 @@ class Lump(Strategy):
     label = "LUMP"
 
     class Options(Strategy.Options):
-        """Settings of LUMP."""
-
         alpha: float = setting(0.4, "Both parameters of the Beta distribution of λ.", symbol="α", gt=0)
 
     composition = "mixed"

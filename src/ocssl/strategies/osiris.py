@@ -27,8 +27,6 @@ class OsirisR(Strategy):
     label = "Osiris-R"
 
     class Options(Strategy.Options):
-        """Settings of Osiris-R."""
-
         temperature: float = setting(0.1, "Divisor of the cosine similarities in all three losses.", gt=0)
 
     composition = "stream+replay"

@@ -23,8 +23,6 @@ class Pfr(Aligned):
     label = "PFR"
 
     class Options(Aligned.Options):
-        """Settings of the alignment."""
-
         aligner_dim: int | None = setting(
             None, "Hidden width of the aligner; unset: half the width of the backbone's features.", ge=1
         )

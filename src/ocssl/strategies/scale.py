@@ -59,8 +59,6 @@ class Scale(Strategy):
     label = "SCALE"
 
     class Options(Strategy.Options):
-        """Settings of SCALE."""
-
         forgetting_weight: float = setting(
             0.15, "Initial ratio of the weighted forgetting loss to the contrastive loss.", ge=0
         )
