@@ -40,9 +40,7 @@ Info = Callable[[str], object]
 class LiveOptions(Options):
     """Settings of :func:`learn`, besides those of the learner."""
 
-    follow: bool = setting(
-        False, "Continue with files that arrive in the folder later.", affects="nothing", common=True
-    )
+    follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
     images_per_second: float = setting(
         20.0, "Rate to keep up with; settings that are not given follow from it.", affects="nothing", common=True, gt=0
     )
