@@ -1,4 +1,4 @@
-"""What every measure asks of the features and labels it is given, checked in one place."""
+"""Checks of the features and labels that measures are given."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def normalised(features: Tensor) -> Tensor:
 
 
 def count_classes(given: int | None, *labels: Tensor) -> int:
-    """How many classes there are: as many as given, or one more than the largest label.
+    """The number of classes: as given, or one more than the largest label.
 
     >>> count_classes(None, torch.tensor([0, 2]), torch.tensor([1])), count_classes(5, torch.tensor([0, 2]))
     (3, 5)

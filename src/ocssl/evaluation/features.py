@@ -56,41 +56,31 @@ def extract_parts(
     """:func:`extract` for several sets of images, e.g. train, validation and test, with one count of progress."""
     if batch is not None and batch < 1:
         raise ConfigError(f"batch must be at least 1, not {batch}")
-    total, done = sum(len(images) for images in parts), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if progress is not None:
-            progress(done, total)
-
-    return [_features(encode, images, batch, advance) for images in parts]
-
-
-def _features(
-    encode: Callable[[Any], Any], images: ImageSlices, batch: int | None, advance: Callable[[int], None]
-) -> Tensor:
-    count = len(images)
-    if count == 0:
+    if not all(len(images) for images in parts):
         raise InputError("there are no images to extract features from")
-    batch = batch or _chunk(images)
-    features: Tensor | None = None
-    for start in range(0, count, batch):
-        stop = min(start + batch, count)
-        with torch.no_grad():
-            part = torch.as_tensor(encode(images[start:stop]))
-        if features is None and part.ndim == 2:
-            dtype = torch.float16 if part.is_cuda else torch.float32
-            features = torch.empty(count, part.shape[1], dtype=dtype, device=part.device)
-        if features is None or part.shape != features[start:stop].shape:
-            wanted = "" if features is None else f", not ({stop - start}, {features.shape[1]})"
-            raise InputError(
-                f"the encoder gave features of shape {tuple(part.shape)} for {stop - start} images{wanted}"
-            )
-        features[start:stop] = part
-        advance(stop - start)
-    assert features is not None
-    return features
+    total, done, found = sum(len(images) for images in parts), 0, []
+    for images in parts:
+        count, size = len(images), batch or _chunk(images)
+        features: Tensor | None = None
+        for start in range(0, count, size):
+            stop = min(start + size, count)
+            with torch.no_grad():
+                chunk = torch.as_tensor(encode(images[start:stop]))
+            if features is None and chunk.ndim == 2:
+                dtype = torch.float16 if chunk.is_cuda else torch.float32
+                features = torch.empty(count, chunk.shape[1], dtype=dtype, device=chunk.device)
+            if features is None or chunk.shape != features[start:stop].shape:
+                wanted = "" if features is None else f", not ({stop - start}, {features.shape[1]})"
+                raise InputError(
+                    f"the encoder gave features of shape {tuple(chunk.shape)} for {stop - start} images{wanted}"
+                )
+            features[start:stop] = chunk
+            done += stop - start
+            if progress is not None:
+                progress(done, total)
+        assert features is not None
+        found.append(features)
+    return found
 
 
 def _chunk(images: ImageSlices) -> int:

@@ -21,7 +21,8 @@ from ocssl import __version__, checkpoint
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
-from ocssl.nn import build_backbone
+from ocssl.nn import backbones, build_backbone
+from ocssl.options import Options, validate
 
 KIND = "encoder"
 
@@ -141,13 +142,13 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     """
     try:
         facts, tensors = _found(Path(path))
-        own, size, stem, mean, std = (facts[name] for name in ("backbone", "image_size", "stem", "mean", "std"))
+        own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    network, width = build_backbone(spec, size, stem)
+    network, width = build_backbone(spec, size, _backbone_options(spec, facts))
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
@@ -155,12 +156,17 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     return FrozenEncoder(network, width, size, mean, std, facts).to(device)
 
 
+def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Options | None:
+    """The settings of a named backbone, as the encoder records them."""
+    if isinstance(spec, nn.Module):
+        return None
+    name, width = backbones.split_name(spec)
+    kind = backbones.options_of(name)
+    return validate(kind, {option: facts[option] for option in kind.model_fields if option in facts} | width)
+
+
 def _facts_of(learner: Learner) -> dict[str, Any]:
-    config = getattr(learner, "config", None)
-    settings: dict[str, Any] = dict(learner.get_params() if config is None else config.to_dict())
-    if isinstance(settings["backbone"], nn.Module):
-        settings["backbone"] = None
-    return _facts(settings, learner.seen, learner.budget.spent)
+    return _facts(learner.config.to_dict(), learner.seen, learner.budget.spent)
 
 
 def _facts(settings: Mapping[str, Any], seen: int, cbp: int) -> dict[str, Any]:
@@ -177,7 +183,8 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         folder, kind = _find(path)
         facts, tensors = _read(folder, kind)
         if kind == "learner":
-            facts = _facts(facts["parameters"], facts["seen"], facts["budget"]["spent"])
+            settings = facts["config"] if "config" in facts else facts["parameters"]
+            facts = _facts(settings, facts["seen"], facts["budget"]["spent"])
             tensors = checkpoint.sub_state(tensors, "encoder.backbone.")
     return facts.pop("settings", {}) | facts, tensors
 

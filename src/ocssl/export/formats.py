@@ -23,6 +23,7 @@ from ocssl.common.files import atomic_write, writing
 from ocssl.errors import CheckpointError, ConfigError, missing_extra
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.nn import ResNet18
+from ocssl.options import validate
 from ocssl.registry import Registry
 
 TOLERANCE = 1e-4
@@ -128,7 +129,7 @@ def to_torchvision(encoder: FrozenEncoder, path: Path) -> Forward:
         )
     torch.save(network.state_dict(), path)
     stem = "small" if network.conv1.kernel_size == (3, 3) else "standard"
-    copy = ResNet18(64, stem)  # type: ignore[arg-type]
+    copy = ResNet18(validate(ResNet18.Options, {"stem": stem}), encoder.image_size)
     copy.load_state_dict(torch.load(path, weights_only=True))
     return FrozenEncoder(copy, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
 

@@ -19,9 +19,9 @@ from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
-from ocssl.diagnosis import collapse, diagnose
+from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
-from ocssl.evaluation import alignment
+from ocssl.evaluation import alignment, collapsed
 from ocssl.imaging import BadImage, Pixels
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
@@ -318,7 +318,7 @@ class Monitor:
         if self._before is not None and self._images is not None:
             numbers["drift"] = 1 - alignment(learner.encode(self._images).cpu(), self._before)
         self._seen, self._sampled_at = learner.seen, now
-        return numbers, collapse(found)
+        return numbers, collapsed(found.get("feature_std"), found.get("effective_rank"))
 
 
 def progress_line(numbers: Mapping[str, Any]) -> str:

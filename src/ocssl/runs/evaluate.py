@@ -25,7 +25,7 @@ from ocssl.common.console import warn
 from ocssl.common.files import atomic_write, slug, writing
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, DataError
-from ocssl.evaluation import Accuracy, ProbeSchedule, extract, knn_probe, linear_probes
+from ocssl.evaluation import Accuracy, ProbeSchedule, extract_parts, knn_probe, linear_probes
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
@@ -60,7 +60,7 @@ def split_features(
         encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
         progress: called with the images done and their number.
     """
-    return SplitFeatures(*extract(encode, [*splits.subsets], progress=progress))
+    return SplitFeatures(*extract_parts(encode, splits.subsets, progress=progress))
 
 
 def encoder_of(learner: Learner) -> Callable[[Tensor], Tensor]:

@@ -19,8 +19,9 @@ import torch
 
 from ocssl.common.console import warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.diagnosis import collapse, diagnose
+from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
+from ocssl.evaluation import collapsed
 from ocssl.learner import Learner
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
@@ -163,7 +164,7 @@ class RunLoop:
         self.trackers.log(
             {f"loss/{name}": value for name, value in losses.items()} | signs | {"cbp": spent.spent}, self.learner.seen
         )
-        reason = collapse(signs)
+        reason = collapsed(signs.get("feature_std"), signs.get("effective_rank"))
         if reason and not self.state.collapsed:
             self._warn(f"at image {self.learner.seen} {reason}")
         self.state.collapsed = reason is not None
