@@ -430,6 +430,31 @@ def test_the_files_of_a_state_are_those_of_the_versions_before(tmp_path: Path) -
     assert [*rows] == [(f"folder:{frames.resolve()}", f"{n:05d}.png", n + 1, None) for n in range(4)]
 
 
+OF_VERSION_0_1 = {
+    **TINY, "strategy": "cla-e", "method": None, "memory": None, "lr": 0.1, "omega": None, "tau": 0.999, "seed": 0,
+    "augmentation": None, "variant": "clean", "options": None, "method_options": None, "memory_options": None,
+    "joint_views": None, "sync_norm": True, "momentum": 0.9, "weight_decay": 1e-4, "stem": "auto", "precision": "auto",
+    "execution": "auto", "mean": list(IMAGENET_MEAN), "std": list(IMAGENET_STD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_state_of_version_0_1_goes_on(tmp_path: Path, own: bool) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(10)), tmp_path / "state"
+    backbone = {"backbone": own_network(0)} if own else {}
+    quiet_learn(frames, state, **backbone)
+    (index,) = state.glob("checkpoints/*/learner/learner.json")
+    saved = json.loads(index.read_text())
+    del saved["facts"]["config"]
+    saved["facts"]["parameters"] = OF_VERSION_0_1 | ({"backbone": None} if own else {})
+    index.write_text(json.dumps(saved))
+    write_frames(frames, range(10, 14))
+    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **({"backbone": own_network(0)} if own else {})})
+    for numbers in (range(10), range(10, 14)):
+        whole.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+    assert_alike(quiet_learn(frames, state, **backbone), whole)
+
+
 def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:
     frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
     quiet_learn(frames, state)
