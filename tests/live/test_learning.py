@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frames import TINY, frame, write_frame, write_frames
-from PIL import Image
+from frames import TINY, frame, png, write_frame, write_frames
 
 from ocssl import Learner, strategies
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
@@ -52,12 +51,6 @@ def assert_alike(first: Learner, second: Learner) -> None:
     assert first.seen == second.seen
     for one, other in zip(first.network.state_dict().values(), second.network.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-
-
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(frame(number)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def quiet_learn(source: object, state: Path, **options: object) -> Learner:

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frames import TINY
+from frames import TINY, frame, png
+from PIL import Image
 
 from ocssl import Learner
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.imaging import BadImage
 from ocssl.live import autotune as tuning
 from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
@@ -121,11 +123,12 @@ def test_a_path_from_the_working_folder_is_another_one_in_another_folder(
     assert [picture for _, picture in given] == [tmp_path / day / "one.png" for day in ("monday", "tuesday")]
 
 
-def test_a_file_that_vanishes_while_its_size_is_looked_up_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning, "decode", lambda picture, size: None)  # it was there a moment ago
-    assert image_size_for(tmp_path / "gone.png", "cpu") is None
+def test_a_picture_that_cannot_be_used_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "half.png").write_bytes(png(0)[:60])
+    for picture in (tmp_path / "gone.png", tmp_path / "half.png", b"", BadImage("it is broken")):
+        assert image_size_for(picture, "cpu") is None
+    for picture in (png(0), Image.fromarray(frame(0)), frame(0)):
+        assert image_size_for(picture, "cpu") == 8
 
 
 def test_a_followed_folder_gives_no_file_twice_while_it_is_scanned_again(
