@@ -24,6 +24,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
 from ocssl.options import default_of
+from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
 
@@ -322,7 +323,10 @@ class Learner:
             overrides: settings that may differ here, e.g. ``device="cpu"``.
         """
         facts, tensors = checkpoint.read(path, "learner")
-        changed: list[str] = []
+        known, changed = settings(), list[str]()
+        for name in overrides:
+            if name not in known:
+                raise unknown("setting", name, known, list_all=False)
         try:
             before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
             given = {**before, **overrides}
@@ -330,14 +334,15 @@ class Learner:
                 given["backbone"] = backbone
             elif given["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            changed = [name for name in overrides if overrides[name] != before.get(name)]
+            differ = [name for name in overrides if overrides[name] != before.get(name)]
+            changed = [name for name in differ if known[name].marks.affects != "nothing"]
             learner = cls(**given)
             learner._restore(facts, tensors)
-        except (CheckpointError, KeyError, TypeError, RuntimeError) as error:
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
             if changed:
                 others = " and ".join(f"{name}={overrides[name]!r}" for name in changed)
                 raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
-            if isinstance(error, CheckpointError):
+            if isinstance(error, CheckpointError) or (isinstance(error, ConfigError) and overrides):
                 raise
             reason = " ".join(str(error).split())  # torch lists misfits over several lines
             saved = facts.get("versions", {}).get("ocssl", "an unknown version")
