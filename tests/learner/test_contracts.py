@@ -82,8 +82,8 @@ def test_a_strategy_with_a_secret_is_caught_when_resumed(registered) -> None:
 class Idle(Strategy):
     """Has a head whose output comes nowhere near the loss."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.head = torch.nn.Linear(setup.output_dim, 2)
 
     def penalty(self, batch, views, features):
@@ -120,14 +120,14 @@ def test_a_head_that_comes_too_late_for_the_optimiser_is_caught(registered) -> N
 
 
 def test_a_method_with_a_head_that_never_learns_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ocssl.methods import SimSiam, base
+    from ocssl.methods import SimSiam
 
     class Idle(SimSiam):
-        def __init__(self, dims) -> None:
-            super().__init__(dims)
+        def __init__(self, dims, options=None) -> None:
+            super().__init__(dims, options)
             self.head = torch.nn.Linear(dims.output, 2)
 
-    monkeypatch.setitem(base._registry._entries, "idle", Idle)
+    monkeypatch.setitem(ocssl.methods.registry._entries, "idle", Idle)
     with pytest.raises(AssertionError, match=r"never trained: \['method.head.weight', 'method.head.bias'\]"):
         check_method("idle")
 
@@ -135,8 +135,8 @@ def test_a_method_with_a_head_that_never_learns_is_caught(monkeypatch: pytest.Mo
 class Leaky(Strategy):
     """Follows a teacher that it forgot to freeze, and to run without gradients."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.teacher = copy.deepcopy(setup.encoder)
 
     def penalty(self, batch, views, features):
@@ -147,8 +147,8 @@ class Leaky(Strategy):
 class Thawing(Leaky):
     """Freezes it, and thaws it later."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.teacher.requires_grad_(False)
 
     def boundary(self, encoder) -> None:

@@ -38,10 +38,16 @@ SETTINGS = [
     ({"strategy": "finetune", "batch": 8}, "must equal stream_batch"),
     ({"strategy": "lump", "batch": 8}, "must equal stream_batch"),
     ({"strategy": "finetune", "batch": 4, "memory": "fifo"}, "keeps no memory"),
-    ({"strategy": "finetune", "batch": 4, "memory_size": 9}, "'finetune' keeps no memory and does not read memory_size"),
+    (
+        {"strategy": "finetune", "batch": 4, "memory_size": 9},
+        "keeps no memory and does not read memory_size",
+    ),
     ({"strategy": "scale", "method": "simclr"}, "has a loss of its own; leave method 'simclr' out"),
     ({"strategy": "osiris-r", "method": "simsiam"}, "has a loss of its own"),
-    ({"strategy": "scale", "temperature": 1}, "strategy 'scale' does not read temperature, a setting of strategies osir"),
+    (
+        {"strategy": "scale", "temperature": 1},
+        "strategy 'scale' does not read temperature, a setting of strat",
+    ),
     ({"omega": 3}, "strategy 'er' does not read omega, a setting of strategies cassle, .*cla-e.*; leave it out"),
     ({"tau": 0.9}, "strategy 'er' does not read tau, a setting of strategies cla-b, cla-e; leave it out"),
     ({"memory_size": 3}, "memory_size"),
@@ -59,12 +65,18 @@ SETTINGS = [
     ({"strategy": "cla-e", "aligner_dim": -3}, "aligner_dim must be a whole number of at least 1 or unset, not -3"),
     ({"strategy": "lump", "batch": 4, "alpha": "x"}, "alpha must be a number above 0, not 'x'"),
     ({"method": "simclr", "temperature": -1}, "temperature must be a number above 0, not -1"),
-    ({"strategy": "osiris-r", "variant": "authors", "repeat_updates": 0}, "repeat_updates must be a whole number of at"),
+    (
+        {"strategy": "osiris-r", "variant": "authors", "repeat_updates": 0},
+        "repeat_updates must be a whole number",
+    ),
     ({"std": (1, 0, 1)}, "std must be positive"),
     ({"momentun": 1}, "unknown setting 'momentun'; did you mean 'momentum'"),
     ({"strategy": "cassle", "variant": "authors", "batch": 4, "from_strat": 1}, "did you mean 'from_start'"),
     ({"method": "simclr", "temprature": 1}, "did you mean 'temperature'"),
-    ({"strategy": "minred", "insert_features": True}, "'minred' does not read insert_features, a setting of strategies"),
+    (
+        {"strategy": "minred", "insert_features": True},
+        "'minred' does not read insert_features, a setting of",
+    ),
     ({"variant": "authors", "stream_batch": 1}, "stream_batch must be at least 2"),
     ({"joint_views": False, "stream_batch": 1}, "stream_batch must be at least 2"),
     ({"mean": 0.5}, "mean must be three numbers, one per channel, not 0.5"),
@@ -186,7 +198,7 @@ def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_p
     small_learner("er").save(tmp_path / "state")
     index = tmp_path / "state" / "learner.json"
     index.write_text(index.read_text().replace('"hidden_dim": 16', '"hidden_dim": 17'))
-    with pytest.raises(CheckpointError, match="was saved by ocssl .* and does not fit ocssl"):
+    with pytest.raises(CheckpointError, match=r"was saved by ocssl .* and does not fit ocssl"):
         ocssl.Learner.load(tmp_path / "state", lr=0.5, device="cpu", strategy="er")
 
 

@@ -34,7 +34,7 @@ def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, me
 def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
     replays = ocssl.strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     learner = small_learner(
-        strategy, method=method, memory=memory, memory_size=36, batch=24,
+        strategy, method=method, memory=memory, memory_size=memory and 36, batch=24,
         stream_batch=8 if replays else 24, passes=2 if replays else 6,
     )  # fmt: skip
     images = colours(36)
@@ -174,7 +174,9 @@ def test_stored_features_of_cla_r_follow_at_half_speed() -> None:
 
 @pytest.mark.parametrize("from_start", [True, False])
 def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
-    learner = small_learner("cassle", variant="authors", from_start=from_start, joint_views=True).partial_fit(small_stream(8))
+    learner = small_learner("cassle", variant="authors", from_start=from_start, joint_views=True).partial_fit(
+        small_stream(8)
+    )
     assert ("alignment" in learner.losses) is from_start
     learner.boundary()
     frozen = learner.train_state.strategy.target.network.state_dict()
@@ -230,9 +232,9 @@ def test_the_authors_variant_collects_their_choices() -> None:
     assert train_state.joint_views is False
     assert train_state.strategy.target.ready
     scale = small_learner("scale", variant="authors").train_state.strategy
-    assert (scale.anchors, scale.copies) == ("replay", "pass")
+    assert (scale.anchors, scale.each_pass) == ("replay", True)
     osiris = small_learner("osiris-r", variant="authors").train_state.strategy
-    assert osiris.update_repeats == 2
+    assert osiris.repeat_updates == 2
     assert not any(p.requires_grad for p in osiris.h.parameters())
 
 
