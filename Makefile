@@ -45,7 +45,7 @@ test-slow: $(VENV)/.installed-dev ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
-	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
+	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale tests/distributed
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
 	@$(PYTHON) -m pytest -m gpu --numprocesses=$(GPU_PROCESSES) tests/gpu

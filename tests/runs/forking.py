@@ -13,8 +13,8 @@ from types import ModuleType
 import torch
 
 import ocssl.cli
-import ocssl.runs.downstream
-import ocssl.runs.launch
+import ocssl.runs.evaluate
+import ocssl.runs.run
 
 
 def run(request: dict[str, object]) -> None:

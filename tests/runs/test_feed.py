@@ -12,7 +12,7 @@ from ocssl.runs.material import Pool
 from torch import Tensor
 
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.errors import DataError
 from ocssl.runs import feed
 
@@ -47,8 +47,8 @@ def source() -> Numbered:
     return Numbered()
 
 
-def make(source: Numbered, *, ahead: bool, group: Group | None = None) -> Prefetcher:
-    return Prefetcher(Pool(source, torch.device("cpu")), Backwards(), group or Group(), ahead=ahead)  # type: ignore[arg-type]
+def make(source: Numbered, *, ahead: bool, group: ProcessGroup | None = None) -> Prefetcher:
+    return Prefetcher(Pool(source, torch.device("cpu")), Backwards(), group or ProcessGroup(), ahead=ahead)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("block", [1, 7, 50, 1000])
@@ -92,7 +92,7 @@ def test_a_resumed_run_begins_in_the_middle(source: Numbered, monkeypatch: pytes
 
 
 def test_in_a_group_each_reads_its_share_of_a_stretch(source: Numbered) -> None:
-    shares = [make(source, ahead=False, group=Group(rank, 3)).take(10, 20) for rank in range(3)]
+    shares = [make(source, ahead=False, group=ProcessGroup(rank, 3)).take(10, 20) for rank in range(3)]
     assert [len(share) for share in shares] == [4, 3, 3]
     assert torch.cat(shares)[:, 0, 0, 0].tolist() == list(range(39, 29, -1))
 
