@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import TINY, Command, as_options
+from ocssl.runs.result import read_result
 
+from helpers.command import TINY, Command, as_options
 from ocssl import memory, methods, strategies
 from ocssl.data import names
 from ocssl.errors import DataError
-from ocssl.runs.result import read_result
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 

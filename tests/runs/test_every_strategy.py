@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command import TINY, Command, as_options
+from ocssl.runs.result import Result, read_result, schema
 
+from helpers.command import TINY, Command, as_options
 from ocssl import strategies
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.result import Result, read_result, schema
 
 FIRST_KEYS = (
     *("strategy", "method", "memory", "dataset", "budget", "protocol", "seed", "final", "avg", "curve"),

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import TINY, Command, as_options
 from PIL import Image
 
+from helpers.command import TINY, Command, as_options
 from ocssl.runs import launch
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "evaluate": "never"}
