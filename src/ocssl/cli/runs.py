@@ -144,7 +144,8 @@ def _unfinished(folder: RunFolder) -> dict[str, str]:
     last = next((line for line in reversed(lines) if line["kind"] == "train"), None)
     if last:
         facts["got to"] = f"image {last['samples']}, CBP {last['cbp']:,}, loss {last['losses']['total']:.4f}"
-    probes = [line["linear"] for line in lines if line["kind"] == "probe" and line["moment"].isdigit()]
+    points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
+    probes = [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]
     if probes:
         facts["along"] = _along(probes)
     facts["checkpoint"] = str(checkpoints[-1]) if checkpoints else "none yet"
