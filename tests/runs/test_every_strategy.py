@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ocssl.runs.result import Result, read_result, schema
 
 from helpers.command import TINY, Command, as_options
 from ocssl import strategies
+from ocssl.results.result import Result, read_result, schema
 from ocssl.runs.config import read_names
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import names_of
