@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ocssl.runs.feed import Prefetcher
+from ocssl.runs.material import Pool
 from torch import Tensor
 
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import ProcessGroup
-from ocssl.runs.feed import Prefetcher
-from ocssl.runs.material import Pool
 
 
 class Straight:

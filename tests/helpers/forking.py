@@ -1,4 +1,4 @@
-"""Forks a process for each command that arrives as a JSON line; see ``conftest.py``."""
+"""Forks a process for each command that arrives as a JSON line; see ``command.py``."""
 
 from __future__ import annotations
 
