@@ -7,7 +7,7 @@ GPU_PROCESSES ?= 0
 SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs clean
+.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs docs-files clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -58,7 +58,11 @@ types: $(VENV)/.installed-dev  ## mypy, strict, on src/
 	@$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-files: $(VENV)/.installed-dev ## the files in docs/ that are made from the code
+	@$(BIN)/ocssl list settings --markdown > docs/settings.md
+	@$(BIN)/python -c 'import json; from ocssl.results.result import schema; print(json.dumps(schema(), indent=1))' > docs/result.schema.json
 
 clean:           ## remove the environment and everything generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build

@@ -24,6 +24,11 @@ from torch import Tensor
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import ProcessGroup
+<<<<<<< HEAD
+=======
+from ocssl.runs.feed import Prefetcher
+from ocssl.runs.material import Pool
+>>>>>>> docs
 
 
 class Straight:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 
-Settings = Callable[[], "Mapping[str, Declared]"]
+SettingsSource = Callable[[], "Mapping[str, Declared]"]
 
 
 def run_settings() -> Mapping[str, Declared]:
@@ -38,7 +38,7 @@ def live_settings() -> Mapping[str, Declared]:
     return settings()
 
 
-def with_flags(settings: Settings, only: tuple[str, ...] = ()) -> type[TyperCommand]:
+def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[TyperCommand]:
     """A command class whose flags are, besides its own, the settings.
 
     Args:

@@ -23,10 +23,10 @@ from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
 from ocssl.options import Declared, Options, combine, declared, marks, setting, validate
 from ocssl.registry import unknown
+from ocssl.results.result import Protocol
 
-Protocol = Literal["clean", "authors"]
-Budget = Literal["high", "low"]
-Tracker = Literal["tensorboard", "wandb", "mlflow"]
+BudgetName = Literal["high", "low"]
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 
 
 class RunConfig(Options):
@@ -39,7 +39,7 @@ class RunConfig(Options):
         common=True,
     )
     stream: str = setting("class-incremental", "Order of the images; see `ocssl list streams`.", common=True)
-    budget: Budget | None = setting(
+    budget: BudgetName | None = setting(
         None, "Table of the paper; batch, passes, lr and omega are taken from it.", affects="numbers", common=True
     )
     protocol: Protocol = setting(
@@ -74,7 +74,7 @@ class RunConfig(Options):
         None, "Stream samples between checkpoints; unset: none by samples.", ge=1, affects="nothing"
     )
     keep_checkpoints: int = setting(2, "How many of the latest checkpoints are kept.", ge=1, affects="nothing")
-    trackers: list[Tracker] = setting([], "Where metrics go besides the folder.", affects="nothing")
+    trackers: list[TrackerName] = setting([], "Where metrics go besides the folder.", affects="nothing")
 
     @property
     def iid(self) -> bool:
