@@ -39,13 +39,13 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-liberation >/dev/null; } || \
 	  { echo "The browser test needs Chromium and its driver; install the packages chromium and chromium-driver."; exit 1; }
-	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/report
+	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/results
 
 test-slow: $(VENV)/.installed-dev ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
-	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
+	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale tests/distributed
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
 	@$(PYTHON) -m pytest -m gpu --numprocesses=$(GPU_PROCESSES) tests/gpu

@@ -31,9 +31,9 @@ def run_settings() -> Mapping[str, Declared]:
     return settings()
 
 
-def learner_settings() -> Mapping[str, Declared]:
-    """Every setting of a learner."""
-    from ocssl.config import settings
+def live_settings() -> Mapping[str, Declared]:
+    """Every setting of live learning and of its learner."""
+    from ocssl.live import settings
 
     return settings()
 

@@ -134,9 +134,9 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     model = combine(RunConfig, streams.registry.get(stream).Options)
     own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
     read = learner_config.known_names(chosen)
-    for name in given:
+    for name, value in given.items():
         if name not in read and name not in model.model_fields:
-            _refuse(name, stream)
+            _refuse(name, stream, value)
     if "probe" in own and not isinstance(own["probe"], ProbeSchedule):
         if not isinstance(own["probe"], Mapping):
             raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
@@ -201,10 +201,10 @@ def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return both | {name: {**before[name], **changes[name]} for name in groups}
 
 
-def _refuse(name: str, stream: str) -> None:
+def _refuse(name: str, stream: str, value: object) -> None:
     """Refuse a setting of another stream, or of nothing; one of another part of the learner is refused there."""
     entry = settings().get(name)
     if entry is None:
         raise unknown("setting", name, settings(), list_all=False)
-    if "stream" in entry.owners and len(entry.owners) == 1:
+    if "stream" in entry.owners and len(entry.owners) == 1 and value is not None:
         raise ConfigError(f"stream '{stream}' does not read {name}, a setting of {entry.readers}; leave it out")

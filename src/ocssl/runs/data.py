@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,10 @@ class DeviceDataset:
     def identity(self) -> str:
         """Changes with the files that the images come from, where those are known."""
         return self._dataset.info.identity
+
+    def column(self, name: str) -> Any:
+        """A property of every image, by name."""
+        return self._dataset.column(name)
 
     @property
     def reads(self) -> bool:
@@ -220,7 +225,11 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
 
 def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int) -> Stream:
     return kind.build(
-        train.dataset.labels, indices=train.indices, data_seed=config.data_seed, stream_batch=stream_batch
+        train.dataset.labels,
+        indices=train.indices,
+        data_seed=config.data_seed,
+        stream_batch=stream_batch,
+        column=train.dataset.column,
     )
 
 

@@ -1,4 +1,4 @@
-"""Forks a process for each command that arrives as a JSON line; see ``conftest.py``."""
+"""Forks a process for each command that arrives as a JSON line; see ``command.py``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import ModuleType
 import torch
 
 import ocssl.cli
-import ocssl.runs.downstream
-import ocssl.runs.launch
+import ocssl.runs.evaluate
+import ocssl.runs.run
 
 
 def run(request: dict[str, object]) -> None:

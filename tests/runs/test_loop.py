@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import TINY
+from ocssl.runs.launch import start
 
+from helpers.command import TINY
 from ocssl.execution import Eager
 from ocssl.runs import runner
-from ocssl.runs.launch import start
 from ocssl.runs.presets import complete
 from ocssl.runs.progress import Progress, Status
 

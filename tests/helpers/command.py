@@ -1,6 +1,6 @@
 """The real command, started a hundred times for the price of one import of torch.
 
-A helper process imports everything once and forks for each command. A fork runs ``ocssl.cli.main`` with its own
+A server process imports everything once and forks for each command. A fork runs ``ocssl.cli.main`` with its own
 arguments, working folder and output files, exactly as the console script does, and can be killed like any process.
 """
 
@@ -10,10 +10,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+SERVER = Path(__file__).with_name("forking.py")
 
 TINY = {
     "dataset": "shapes",
@@ -38,6 +42,19 @@ TINY = {
 def as_options(settings: dict[str, object]) -> list[str]:
     """Settings as ``--set`` options."""
     return [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+
+
+@contextmanager
+def command_server(**variables: str) -> Iterator[subprocess.Popen[str]]:
+    """The process that forks for each command, with more environment variables."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **variables}
+    server = subprocess.Popen(
+        [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    yield server
+    assert server.stdin
+    server.stdin.close()
+    server.wait(timeout=30)
 
 
 @dataclass
@@ -67,17 +84,17 @@ class Process:
 class Command:
     """``ocssl`` with arguments."""
 
-    def __init__(self, helper: subprocess.Popen[str], folder: Path) -> None:
-        self._helper = helper
+    def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
+        self._server = server
         self._folder = folder
         self._count = 0
 
     def _ask(self, request: dict[str, object]) -> dict[str, int]:
-        assert self._helper.stdin
-        assert self._helper.stdout
-        self._helper.stdin.write(json.dumps(request) + "\n")
-        self._helper.stdin.flush()
-        return json.loads(self._helper.stdout.readline())
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())
 
     @property
     def folder(self) -> Path:

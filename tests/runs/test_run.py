@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import TINY, Command, as_options
+from ocssl.runs.result import read_result
 from safetensors.torch import load_file
 
+from helpers.command import TINY, Command, as_options
 from ocssl import Learner, data
 from ocssl.common.signals import Interrupted
 from ocssl.errors import OutOfMemoryError
 from ocssl.evaluation import linear_probe
 from ocssl.runs import launch, measuring, runner
 from ocssl.runs.presets import complete
-from ocssl.runs.result import read_result
 
 SHORT = TINY | {"samples_per_class": 20, "experiences": 2, "stream_batch": 8, "batch": 16}
 
