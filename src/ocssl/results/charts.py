@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -153,14 +152,6 @@ def to_script(values: Values) -> str:
     >>> to_script({"path": "</script>"})
     '{"path":"\\\\u003c/script\\\\u003e"}'
     """
-    text = json.dumps(_finite(values), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)  # JSON has no NaN and no infinity
+    text = json.dumps(finite, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
