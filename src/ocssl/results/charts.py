@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ocssl.results.names import STYLES, dashed, describe, heading, row_label
+from ocssl.results.names import STYLES, dashed, heading, row_label
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.sections import Report, Row, Section
 from ocssl.results.table import Value
@@ -134,9 +134,10 @@ def _score(values: Mapping[int, float], paper: Value = Value()) -> Values:  # no
 
 def _run(file: ResultFile, conflicting: bool) -> Values:
     result = file.result
+    seed = f"seed {result.seed}"
     facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
     return {
-        "name": describe(result),
+        "name": ", ".join(filter(None, (result.label, *map(heading, (result.method or "", result.dataset)), seed))),
         "facts": {name: getattr(result, name) for name in facts},
         "path": str(file.path),
         "conflicting": conflicting,

@@ -7,7 +7,6 @@ from typing import Literal
 from zlib import crc32
 
 from ocssl.results.published import read_yaml
-from ocssl.results.result import Result
 
 LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
 
@@ -67,12 +66,6 @@ def heading(name: str) -> str:
     ('CIFAR-100 → SVHN', 'SimSiam', 'folder:frames')
     """
     return " → ".join(read_yaml("names")["headings"].get(part, part) for part in name.split("->"))
-
-
-def describe(result: Result, *more: str) -> str:
-    """A run in a few words; ``more`` follows the data set."""
-    words = [result.label, heading(result.method or ""), heading(result.dataset), *more, f"seed {result.seed}"]
-    return ", ".join(filter(None, words))
 
 
 def file_part(name: str) -> str:
