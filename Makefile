@@ -16,7 +16,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ocssl needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# The constraints pin every version, torch above all: an open requirement would fetch gigabytes of CUDA packages.
+# The constraints pin every version. Which build of torch that is depends on platform and package index.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing ocssl[$*] into $(VENV) (a minute or two, once)"
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'

@@ -71,6 +71,7 @@ def settings_table() -> list[tuple[str, str, str, str, str]]:
 
 def settings_page() -> str:
     """``docs/settings.md``: every setting in Markdown, under the part that reads it."""
+    from ocssl import live
     from ocssl.evaluation import ProbeSchedule
     from ocssl.options import Declared, default_of
     from ocssl.runs.config import RunConfig, settings
@@ -84,6 +85,7 @@ def settings_page() -> str:
         sections.setdefault(_PLURAL.get(kind, f"{kind.capitalize()}s") if kind else group, []).append(entry)
     for name, field in ProbeSchedule.model_fields.items():
         sections["The linear probe"].append(Declared(f"probe.{name}", field, {}, {"": default_of(field)}))
+    sections["Live learning"] = [live.settings()[name] for name in live.LiveOptions.model_fields]
     text = _INTRODUCTION
     for title, entries in sections.items():
         read = any(entry.owners for entry in entries)
@@ -101,10 +103,11 @@ _PLURAL = {"strategy": "Strategies", "memory": "Memories", "optimizer": "Optimis
 _INTRODUCTION = """\
 # Settings
 
-Every setting of a run and of its learner. `ocssl list settings --markdown` prints this page from the declarations in
-the code, and a test compares the two. In Python a setting is a keyword of `ocssl.Learner`. On the command line each is
-a flag (`--memory-size 500`), a `--set memory_size=500`, or a line of a YAML file. A setting that no part of the run
-reads is refused. [Variants](variants.md) of a strategy have further settings; these are marked, e.g. `scale (authors)`.
+Every setting of a run, of live learning and of a learner. `ocssl list settings --markdown` prints this page from the
+declarations in the code, and a test compares the two. In Python the settings of a learner are keywords of
+`ocssl.Learner`. On the command line each setting is a flag (`--memory-size 500`), a `--set memory_size=500`, or a line
+of a YAML file. A setting that no part of the run reads is refused. [Variants](variants.md) of a strategy have further
+settings; these are marked, e.g. `scale (authors)`.
 """
 
 
