@@ -19,6 +19,7 @@ from ocssl.options import default_of, marks
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
+LONGEST_NAME = 160  # bytes, without the seed; a transfer's result adds the other data set
 MOST_MARKS = 3  # settings in a file's name; more are summed up in a digest
 COSTS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 
@@ -90,8 +91,10 @@ def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
     learner = config.learner
     what = "iid" if config.iid else learner.strategy
     parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
-    parts += _marks(config, changed)
-    return slug("-".join(str(part) for part in parts if part) + f"-seed{learner.seed}", limit=200)
+    name = "-".join(str(part) for part in [*parts, *_marks(config, changed)] if part)
+    if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
+        name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
+    return slug(f"{name}-seed{learner.seed}", limit=200)
 
 
 def label(config: RunConfig) -> str:
