@@ -149,8 +149,8 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     chosen |= _names(chosen)
     parts = _parts(chosen)
     model = combine(LearnerConfig, *parts.options())
-    for setting_name in given:
-        if setting_name not in model.model_fields:
+    for setting_name, value in given.items():
+        if setting_name not in model.model_fields and (value is not None or setting_name not in settings()):
             raise _refused(setting_name, chosen)
     config: LearnerConfig = validate(model, _derived(chosen, parts) | chosen)
     _check(config, parts)

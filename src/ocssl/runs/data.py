@@ -16,7 +16,7 @@ from ocssl import data
 from ocssl.budget import plan
 from ocssl.data import Stream
 from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, split_validation
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost
@@ -279,7 +279,9 @@ class Prefetcher:
         ahead: read ahead; unset: where it pays.
     """
 
-    def __init__(self, dataset: DeviceDataset, schedule: Schedule, group: Group, ahead: bool | None = None) -> None:
+    def __init__(
+        self, dataset: DeviceDataset, schedule: Schedule, group: ProcessGroup, ahead: bool | None = None
+    ) -> None:
         self._dataset, self._schedule, self._group = dataset, schedule, group
         self._ahead = (dataset.reads and dataset.device.type == "cuda" and group.single) if ahead is None else ahead
         self._block = max(1, BLOCK_BYTES // dataset.image_bytes)

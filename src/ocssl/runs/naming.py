@@ -61,7 +61,7 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
 
 
-class Names(NamedTuple):
+class RunNames(NamedTuple):
     """Everything that an experiment is called; see the functions of the same names."""
 
     key: str
@@ -70,10 +70,10 @@ class Names(NamedTuple):
     overrides: dict[str, Any]
 
 
-def names_of(config: RunConfig) -> Names:
+def names_of(config: RunConfig) -> RunNames:
     """All names of a run at once."""
     changed = overrides(config)
-    return Names(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:

@@ -12,7 +12,7 @@ import torch
 from crew import together
 from torch import Tensor
 
-from ocssl import Learner, distributed
+from ocssl import Learner, distributed, strategies
 from ocssl.data.shapes import draw
 
 pytestmark = pytest.mark.scale
@@ -28,7 +28,9 @@ def make(strategy: str, method: str | None, **settings: object) -> Learner:
     alone = strategy in ("finetune", "lump", "cassle", "cla-b", "pfr")
     batch = STREAM_BATCH if alone else 24
     known = {"backbone": "convnet-w4", "image_size": 8, "stream_batch": STREAM_BATCH, "batch": batch, "passes": 1}
-    known |= {"memory_size": 62, "hidden_dim": 16, "output_dim": 32, "device": "cpu", "precision": "fp64", "seed": 1}
+    known |= {"hidden_dim": 16, "output_dim": 32, "device": "cpu", "precision": "fp64", "seed": 1}
+    if strategies.registry.get(strategy).default_memory is not None:
+        known["memory_size"] = 62
     return Learner(strategy=strategy, method=method, **known | settings)  # type: ignore[arg-type]
 
 

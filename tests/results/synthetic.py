@@ -7,15 +7,15 @@ so that tables have an order, curves a shape and differences both signs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from ocssl.runs.paper import table
-from ocssl.runs.presets import complete
-from ocssl.runs.result import Result
+from helpers.results import named
+from ocssl.results import Result
+from ocssl.results.published import read_csv
+from ocssl.runs.config import RunConfig, parse, resolve
 
 STREAM = {"cifar100": 45_000, "imagenet100": 115_000}
 EXPERIENCES = 20
@@ -24,8 +24,8 @@ SLOWNESS = {"scale": 1.35, "cla-e": 1.12, "minred": 1.05}
 
 
 def main_rows() -> Iterator[dict[str, str]]:
-    """The paper's main tables, but for the untrained encoder, which is nobody's run."""
-    return (row for row in table("results") if row["table"] == "main" and row["method"] != "random")
+    """The paper's main tables, but for the untrained encoder, which no run is of."""
+    return (row for row in read_csv("results") if row["table"] == "main" and row["method"] != "random")
 
 
 def results(
@@ -46,20 +46,13 @@ def write(folder: Path, found: Iterator[Result]) -> Path:
     """Put results into a folder, each in a file of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     for result in found:
-        (folder / file_name(result)).write_text(result.to_json())
+        (folder / f"{result.name}.json").write_text(result.to_json())
     return folder
 
 
-def file_name(result: Result) -> str:
-    """As the published ones are called."""
-    block = f"b{result.config['batch']}"
-    parts = [result.dataset, result.method, result.strategy, result.memory, result.budget, block, result.protocol]
-    return "-".join(str(part) for part in parts if part) + f"-seed{result.seed}.json"
-
-
-def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result:
-    """What a run of this row might have ended with; `changes` replace keys of the result."""
-    config = _config(row["method"], row["ssl"], row["dataset"], row["budget"], int(row["b"]), protocol)
+def one(row: dict[str, str], protocol: str, seed: int) -> Result:
+    """What a run of this row might have ended with."""
+    config = _config(row, protocol, seed)
     samples = STREAM[row["dataset"]]
     draw = numpy.random.default_rng([seed, sum(map(ord, "".join(row.values()) + protocol))])
     final = float(row["final"]) + LIFT[protocol] * (row["budget"] == "high") + float(draw.normal(0, 0.35))
@@ -70,13 +63,9 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
     curve = [round(final, 2)] if iid else _curve(final, float(row["avg"]), draw)
     seconds = planned / 42_000 * SLOWNESS.get(row["method"], 1.0) * float(draw.uniform(0.97, 1.03)) + 11
     found = {
-        "strategy": "iid" if iid else config["strategy"],
-        "method": config["method"],
-        "memory": None if iid else config["memory"],
+        **named(config),
         "dataset": row["dataset"],
         "budget": row["budget"],
-        "protocol": protocol,
-        "seed": seed,
         "final": curve[-1],
         "avg": None if iid else sum(curve) / len(curve),
         "curve": curve,
@@ -93,22 +82,21 @@ def one(row: dict[str, str], protocol: str, seed: int, **changes: Any) -> Result
         "samples": samples,
         "fingerprint": "synthetic",
         "warnings": [],
-        "config": {**config, "seed": seed},
         "versions": {"ocssl": "0.1.0", "python": "3.12.3", "torch": "2.11.0"},
         "hardware": {"system": "Linux", "cpu": "made up", "cores": 16, "device": "cuda", "gpu": "Imaginary GPU"},
         "code": "test data, not a run",
         "started": "2026-01-01T00:00:00+00:00",
         "finished": f"2026-01-01T00:{10 + seed:02d}:00+00:00",
     }
-    return Result.model_validate(found | changes)
+    return Result.model_validate(found)
 
 
-def again(base: Result, final: float | None = None, **settings: Any) -> Result:
-    """A run like another, with some settings changed, whose curve ends with `final`."""
-    seed = settings.get("seed", base.seed)
+def again(base: Result, final: float | None = None, changes: dict[str, Any] | None = None, **settings: Any) -> Result:
+    """A run like another, with some settings changed, whose curve ends with `final`; `changes` are of the result."""
     curve = base.curve if final is None else [*base.curve[:-1], final]
-    numbers = {"seed": seed, "final": curve[-1], "avg": sum(curve) / len(curve), "curve": curve}
-    return Result.model_validate(base.model_dump() | numbers | {"config": base.config | settings})
+    numbers = {"final": curve[-1], "avg": sum(curve) / len(curve), "curve": curve}
+    found = named(parse(base.config | settings))
+    return Result.model_validate(base.model_dump() | numbers | found | (changes or {}))
 
 
 def _warm_up(replayed: int, passes: int) -> int:
@@ -116,14 +104,13 @@ def _warm_up(replayed: int, passes: int) -> int:
     return 2 * replayed * passes * (replayed // 10 + 1)
 
 
-@cache
-def _config(row: str, method: str, dataset: str, budget: str, batch: int, protocol: str) -> dict[str, Any]:
-    strategy, _, memory = row.partition("-") if row.startswith("er-") else (row, "", "")
-    given: dict[str, Any] = {"dataset": dataset, "budget": budget, "protocol": protocol, "batch": batch}
-    given |= {"iid": True} if row == "iid" else {"strategy": strategy}
+def _config(row: dict[str, str], protocol: str, seed: int) -> RunConfig:
+    strategy, _, memory = row["method"].partition("-") if row["method"].startswith("er-") else (row["method"], "", "")
+    given: dict[str, Any] = {name: row[name] for name in ("dataset", "budget")} | {"protocol": protocol, "seed": seed}
+    given |= {"batch": int(row["b"])} | ({"stream": "iid"} if strategy == "iid" else {"strategy": strategy})
     given |= {"memory": memory} if memory else {}
-    given |= {"method": method} if method != "-" else {}
-    return complete(given).to_dict()
+    given |= {"method": row["ssl"]} if row["ssl"] != "-" else {}
+    return resolve(given)
 
 
 def _curve(final: float, average: float, draw: numpy.random.Generator) -> list[float]:

@@ -1,4 +1,4 @@
-"""Synthetic stores, written once for all tests of a worker."""
+"""Synthetic results, written once for all tests of a worker, and the command line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ocssl.report import Report, read_report
-from ocssl.runs.result import read_result
+from helpers.cli import ocssl
+from ocssl.results import Report, read_report, read_result
 
-CLA_E = "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json"
-ER_FIFO = "cifar100-simsiam-er-fifo-high-b138-clean-seed{}.json"
+__all__ = ["ocssl"]
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json"
+ER_FIFO = "cifar100-simsiam-er-fifo-high-clean-seed{}.json"
 
 
 @pytest.fixture(scope="session")

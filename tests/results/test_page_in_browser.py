@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import synthetic
 
-from ocssl.report import read_report, write_report
-from ocssl.runs.result import read_result
+from ocssl.results import read_report, read_result
+from ocssl.results.render import write_report
 
 pytestmark = pytest.mark.browser
 
@@ -121,7 +121,7 @@ def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def named(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with runs that are named by many settings."""
     folder = tmp_path_factory.mktemp("named")
-    base = read_result(store / "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json")
+    base = read_result(store / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json")
     for number in range(3):
         settings = {"memory_size": 500 + number, "lr": 0.01 + number / 100, "tau": 0.9 + number / 100}
         (folder / f"{number}.json").write_text(synthetic.again(base, 40.0 + number, **settings).to_json())
@@ -134,7 +134,7 @@ def troubled(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("troubled")
     for path in store.glob("cifar100-simsiam-*-high-*"):
         shutil.copy(path, folder)
-    first = folder / "cifar100-simsiam-cla-e-fifo-high-b138-clean-seed0.json"
+    first = folder / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json"
     (folder / "again.json").write_text(synthetic.again(read_result(first), 12.0).to_json())
     (folder / "cut.json").write_text(first.read_text()[:300])
     return write_report(read_report(folder), tmp_path_factory.mktemp("troubled-report"), ["html"])[0]
@@ -239,10 +239,10 @@ def test_a_legend_switches_a_line_off_and_on(reader: Reader, page: Path) -> None
     reader.open(page)
     lines = "return document.querySelectorAll('#stream .cards path.line').length"
     before = reader.run(lines)
-    reader.find("#stream .legend button[data-look='cla-e']").click()
+    reader.find("#stream .legend button[data-style='cla-e']").click()
     assert reader.run(lines) < before
-    assert reader.find("#budget .legend button[data-look='cla-e']").get_attribute("aria-pressed") == "false"
-    reader.find("#stream .legend button[data-look='cla-e']").click()
+    assert reader.find("#budget .legend button[data-style='cla-e']").get_attribute("aria-pressed") == "false"
+    reader.find("#stream .legend button[data-style='cla-e']").click()
     assert reader.run(lines) == before
 
 
@@ -303,13 +303,13 @@ def test_long_names_leave_room_for_their_numbers(reader: Reader, named: Path, si
     reader.whole_picture(f"long-names-{size[0]}")
 
 
-def test_problems_come_first_and_disputed_runs_are_marked(reader: Reader, troubled: Path) -> None:
+def test_problems_come_first_and_runs_in_conflict_are_marked(reader: Reader, troubled: Path) -> None:
     reader.open(troubled)
     assert "2 problems" in reader.find(".problems").text
     assert "disagree" in reader.find(".problems").text
     reader.picture("problems")
     assert len(reader.texts("#runs .flag")) == 2
-    assert reader.texts(f"{HIGH} .flag") == ["in dispute"]
+    assert reader.texts(f"{HIGH} .flag") == ["in conflict"]
     number = reader.find(f"{HIGH} tbody tr:nth-child(7) button.open")
     assert number.get_attribute("data-runs").count(" ") == 1  # two seeds of three
 
