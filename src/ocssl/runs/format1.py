@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,10 @@ from ocssl.runs.config import RunConfig, parse
 from ocssl.runs.naming import names_of
 
 RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
+
+
+FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers")
+"""Settings that the digests of version 0.1 leave out."""
 
 
 def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,6 +43,12 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
         online = {f"online_{name}": old[name] for name in ("stream_batch", "passes", "experiences")}
         return parse({**run, "stream": "iid", **online, **learner, "stream_batch": old["batch"], "passes": 1})
     return parse({**run, "stream": "class-incremental", "experiences": old["experiences"], **learner})
+
+
+def digest(old: Mapping[str, Any]) -> str:
+    """The digest that version 0.1 stored in the checkpoints of a run with these settings."""
+    decisive = {name: value for name, value in old.items() if name not in FREE}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def _said_twice(old: Mapping[str, Any], config: RunConfig) -> Iterator[tuple[str, object, object]]:
