@@ -99,7 +99,7 @@ def main() -> None:
         slope, rest, explained = fit(runs)
         print(f"{row:10} {slope:6.2f} s per million CBP, {rest:+5.1f} s, R² {explained:.4f}")
     if arguments.output:
-        with matplotlib.rc_context(RC):
+        with matplotlib.rc_context(fname=RC):
             kind = arguments.output.suffix[1:]
             draw(rows, device).savefig(arguments.output, metadata=METADATA[kind], dpi=200)
 

@@ -113,10 +113,10 @@ class LearnerConfig(Options):
 class Parts(NamedTuple):
     """The classes that a configuration is made of; None where a learner has no such part."""
 
+    optimizer: type[optim.Optimizer]
     strategy: type[Strategy]
     method: type[Method] | None
     memory: type[Memory] | None
-    optimizer: type[optim.Optimizer]
     augmentation: type[augment.Augmentation]
     backbone: type[Options]
 
@@ -217,10 +217,10 @@ def _parts(names: Mapping[str, Any]) -> Parts:
     method, kept = names.get("method"), names.get("memory")
     variant = strategy.memory_variant if kept == strategy.default_memory else "default"
     return Parts(
+        optim.registry.get(names["optimizer"]),
         strategy,
         None if method is None else methods.registry.get(method),
         None if kept is None else memory.registry.get(kept, variant),
-        optim.registry.get(names["optimizer"]),
         augment.registry.get(names["augmentation"]),
         Options if names.get("backbone") is None else backbones.options_of(names["backbone"]),
     )

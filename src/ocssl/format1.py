@@ -40,7 +40,8 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
         new["backbone"] = None
         new.pop("stem", None)  # a module has no options
     new.setdefault("backbone", "resnet18")
-    new["variant"] = VARIANTS[new.pop("variant", "clean")]
+    variant = new.pop("variant", "clean")
+    new["variant"] = VARIANTS.get(variant, variant)
     read = known_names(new)
     return {name: value for name, value in new.items() if name in read}
 

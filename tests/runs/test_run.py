@@ -10,18 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ocssl.runs.result import read_result
 from safetensors.torch import load_file
 
 from helpers.command import TINY, Command, as_options
 from ocssl import Learner, data
 from ocssl.common.signals import Interrupted
+from ocssl.config import known_names
 from ocssl.errors import OutOfMemoryError
 from ocssl.evaluation import linear_probe
-from ocssl.runs import launch, measuring, runner
-from ocssl.runs.presets import complete
+from ocssl.results import read_result
+from ocssl.runs import evaluate, loop
+from ocssl.runs.presets import resolve
+from ocssl.runs.run import resume, start, warm_start
 
 SHORT = TINY | {"samples_per_class": 20, "experiences": 2, "stream_batch": 8, "batch": 16}
+IID = {name: value for name, value in SHORT.items() if name != "memory_size"} | {"stream": "iid"}
 
 
 def metrics(run: Path, kind: str) -> list[dict[str, object]]:
@@ -53,14 +56,14 @@ def test_a_run_is_the_learner_fed_with_the_stream_and_nothing_else(cla_run: Path
     stream = data.streams.class_incremental(
         source["train"].labels, 2, indices=parts["train"][1], data_seed=0, stream_batch=8
     )
-    learner = Learner(**{name: settings[name] for name in Learner().get_params()})
+    learner = Learner(**{name: value for name, value in settings.items() if name in known_names(settings)})
     curve = []
     for experience in range(2):
         learner.partial_fit(source["train"].images(stream.indices(experience)))
         arrays = [
             part for pool, rows in parts.values() for part in (learner.transform(pool.images(rows)), pool.labels[rows])
         ]
-        curve.append(linear_probe(*arrays, seed=0, classes=18, schedule=complete(SHORT).probe).accuracy)
+        curve.append(linear_probe(*arrays, seed=0, classes=18, schedule=resolve(SHORT).probe).accuracy)
         if experience == 0:
             learner.boundary()
     result = read_result(cla_run)
@@ -74,7 +77,7 @@ def test_a_run_is_the_learner_fed_with_the_stream_and_nothing_else(cla_run: Path
 def test_references_stand_beside_the_numbers(cla_run: Path) -> None:
     result = read_result(cla_run)
     assert result.references.keys() == {"untrained", "pixels"}
-    assert metrics(cla_run, "probe")[0]["moment"] == "start"
+    assert metrics(cla_run, "probe")[0]["point"] == "start"
     assert all(0 <= value <= 100 for value in result.references.values())
 
 
@@ -95,23 +98,24 @@ def test_diagnostics_are_logged_along_the_stream(cla_run: Path) -> None:
     assert last["effective_rank"] > 1
 
 
-def test_a_collapse_is_seen_told_and_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_collapse_is_seen_told_and_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
     def constant(learner: Learner) -> dict[str, float]:
         return {"feature_std": 0.001 if 80 <= learner.seen <= 200 else 0.9, "effective_rank": 20.0}
 
-    monkeypatch.setattr(runner, "diagnose", constant)
-    result = launch.start(complete(SHORT | {"evaluate": "never"}), tmp_path / "run")
+    monkeypatch.setattr(loop, "diagnose", constant)
+    monkeypatch.setattr(loop, "warn", said.append)
+    result = start(resolve(SHORT | {"evaluate": "never"}), tmp_path / "run")
     assert [warning for warning in result.warnings if "collapsed to a point" in warning] == result.warnings
     assert len(result.warnings) == 1
-    assert "at image 80" in result.warnings[0]
-    assert "warning: at image 80 the features have collapsed" in capsys.readouterr().err
+    assert "at image 80 the features have" in result.warnings[0]
+    assert said == result.warnings
     assert "collapsed" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_iid_training_spends_the_planned_cbp_to_within_one_batch(ocssl: Command, tmp_path: Path) -> None:
-    settings = SHORT | {"iid": True, "batch": 17, "passes": 2, "evaluate": "each", "references": False}
+    settings = IID | {"batch": 17, "passes": 2, "evaluate": "each", "references": False}
     code, out, err = ocssl("run", "-q", "-o", "iid", *as_options(settings))
     assert code == 0, err
     result = read_result(tmp_path / "iid")
@@ -119,6 +123,8 @@ def test_iid_training_spends_the_planned_cbp_to_within_one_batch(ocssl: Command,
     assert result.cbp_planned == planned
     assert abs(result.cbp_spent - planned) < 2 * 17
     assert (result.strategy, result.avg, len(result.curve)) == ("iid", None, 1)
+    assert result.block == (8, 17, 2)
+    assert result.label.startswith("i.i.d.")
     assert "Avg" not in out
 
 
@@ -126,7 +132,7 @@ def test_a_run_that_starts_from_another_goes_on_with_its_networks_and_its_accoun
     ocssl: Command, tmp_path: Path, cla_run: Path
 ) -> None:
     before = read_result(cla_run)
-    settings = SHORT | {"iid": True, "cbp": before.cbp_spent + 200, "init_from": str(cla_run), "stream_batch": 8}
+    settings = IID | {"cbp": before.cbp_spent + 200, "init_from": str(cla_run)}
     code, _, err = ocssl("run", "-q", "-o", "later", *as_options(settings))
     assert code == 0, err
     later = read_result(tmp_path / "later")
@@ -137,9 +143,7 @@ def test_a_run_that_starts_from_another_goes_on_with_its_networks_and_its_accoun
 
 
 def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(tmp_path: Path, cla_run: Path) -> None:
-    from ocssl.runs.initial import warm_start
-
-    learner = Learner(**complete(SHORT | {"strategy": "cla-e", "seed": 5}).learner())
+    learner = Learner(**dict(resolve(SHORT | {"strategy": "cla-e", "seed": 5}).learner))
     spent = warm_start(learner, cla_run)
     assert learner.budget.spent == spent == read_result(cla_run).cbp_spent
     weights = load_file(cla_run / "encoder.safetensors")
@@ -158,8 +162,8 @@ def test_networks_that_do_not_fit_are_refused(ocssl: Command, tmp_path: Path, cl
 def test_stretches_of_any_length_make_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path
 ) -> None:
-    monkeypatch.setattr(runner, "STRETCH_SECONDS", 0.0)  # one minibatch at a time
-    launch.start(complete(SHORT), tmp_path / "run")
+    monkeypatch.setattr(loop, "STRETCH_SECONDS", 0.0)  # one minibatch at a time
+    start(resolve(SHORT), tmp_path / "run")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (cla_run / "metrics.jsonl").read_bytes()
 
 
@@ -167,10 +171,21 @@ def test_features_that_wait_for_each_other_give_the_same_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path
 ) -> None:
     """As on a GPU, where probes are trained together at the end."""
-    monkeypatch.setattr(runner.ProbeQueue, "due", False)
-    result = launch.start(complete(SHORT), tmp_path / "run")
+    monkeypatch.setattr(evaluate.ProbeQueue, "full", False)
+    result = start(resolve(SHORT), tmp_path / "run")
     assert result.curve == read_result(cla_run).curve
     assert result.references == read_result(cla_run).references
+
+
+@pytest.mark.parametrize("stream", [{"stream": "blurred", "overlap": 1.0}, {"stream": "ordered"}])
+def test_a_run_on_a_stream_without_sharp_borders_is_measured_along_it(
+    tmp_path: Path, stream: dict[str, object]
+) -> None:
+    result = start(resolve(SHORT | stream), tmp_path / "run")
+    assert len(result.curve) == len(result.borders) == 2
+    assert result.avg == pytest.approx(sum(result.curve) / 2)
+    assert len({label for classes in result.experiences for label in classes}) == 18
+    assert result.overrides.items() >= stream.items()
 
 
 def test_the_authors_protocol_drops_incomplete_batches_of_validation_and_test(ocssl: Command, tmp_path: Path) -> None:
@@ -182,8 +197,8 @@ def test_the_authors_protocol_drops_incomplete_batches_of_validation_and_test(oc
 
 
 def test_a_run_can_be_measured_at_its_end_only_or_never(tmp_path: Path) -> None:
-    final = launch.start(complete(SHORT | {"evaluate": "final"}), tmp_path / "final")
-    never = launch.start(complete(SHORT | {"evaluate": "never"}), tmp_path / "never")
+    final = start(resolve(SHORT | {"evaluate": "final"}), tmp_path / "final")
+    never = start(resolve(SHORT | {"evaluate": "never"}), tmp_path / "never")
     assert (len(final.curve), final.avg, final.forgetting) == (1, None, None)
     assert (never.curve, never.final, never.knn, never.references) == ([], None, None, {})
 
@@ -192,7 +207,7 @@ def test_a_run_can_be_measured_at_its_end_only_or_never(tmp_path: Path) -> None:
 def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path, probe: int
 ) -> None:
-    train, calls = measuring.linear_probes, 0
+    train, calls = evaluate.linear_probes, 0
 
     def stopped(*features: object, **settings: object) -> object:
         nonlocal calls
@@ -201,11 +216,11 @@ def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
             os.kill(os.getpid(), signal.SIGTERM)
         return train(*features, **settings)
 
-    monkeypatch.setattr(measuring, "linear_probes", stopped)
+    monkeypatch.setattr(evaluate, "linear_probes", stopped)
     with pytest.raises(Interrupted, match="ocssl run --resume"):
-        launch.start(complete(SHORT), tmp_path / "run")
+        start(resolve(SHORT), tmp_path / "run")
     assert calls == probe
-    result = launch.resume(tmp_path / "run")
+    result = resume(tmp_path / "run")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (cla_run / "metrics.jsonl").read_bytes()
     assert result.references == read_result(cla_run).references
 
@@ -213,7 +228,7 @@ def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
 def test_a_run_that_lacks_memory_says_where_to_go_on_and_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path
 ) -> None:
-    fit, config = Learner.partial_fit, complete(SHORT | {"checkpoint_samples": 64})
+    fit, config = Learner.partial_fit, resolve(SHORT | {"checkpoint_samples": 64})
 
     def crowded(self: Learner, images: object) -> Learner:
         if self.seen >= 160:
@@ -222,19 +237,19 @@ def test_a_run_that_lacks_memory_says_where_to_go_on_and_does(
 
     monkeypatch.setattr(Learner, "partial_fit", crowded)
     with pytest.raises(OutOfMemoryError) as caught:
-        launch.start(config, tmp_path / "run")
+        start(config, tmp_path / "run")
     message = str(caught.value)
     assert message.startswith("cpu has too little memory left for training on 16 images of 8×8")
     assert "the last good checkpoint is " in message
     assert message.endswith(f"; go on with: ocssl run --resume {tmp_path / 'run'}")
     assert message in (tmp_path / "run" / "log.txt").read_text()
     monkeypatch.setattr(Learner, "partial_fit", fit)
-    assert launch.resume(tmp_path / "run").curve == read_result(cla_run).curve
+    assert resume(tmp_path / "run").curve == read_result(cla_run).curve
 
 
 def test_probes_that_lack_memory_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "linear_probes", lambda *_, **__: torch.empty(1 << 50, dtype=torch.uint8))
+    monkeypatch.setattr(evaluate, "linear_probes", lambda *_, **__: torch.empty(1 << 50, dtype=torch.uint8))
     with pytest.raises(
         OutOfMemoryError, match=r"left for the probes of 1 encoder; free the device; there was no check"
     ):
-        launch.start(complete(SHORT), tmp_path / "run")
+        start(resolve(SHORT), tmp_path / "run")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ocssl.cli.flags import complete_datasets
-from ocssl.results.result import PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +44,7 @@ DataSet = Annotated[
 ]
 RESULTS = Path("results")
 EngineName = Literal["local", "ray"]
+Protocol = Literal["clean", "authors"]
 
 
 @app.command("list")
@@ -57,6 +57,7 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from ocssl.results import TABLES, sections_of
+    from ocssl.results.result import PROTOCOLS
 
     console, store = Console(highlight=False, markup=False), _open(results)
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
@@ -88,7 +89,6 @@ def show(
     Example: ocssl paper show high-simsiam
     """
     from rich.console import Console
-    from rich.text import Text
 
     from ocssl.results import find_table, sections_of
     from ocssl.results.build import terminal_table
@@ -104,8 +104,7 @@ def show(
     filled = [section for section in found if section.content]
     for section in filled or found[:1]:
         shown = terminal_table(section)
-        title, _, where = shown.title.partition(": ")
-        console.print(Text.assemble((title, "bold"), f": {where}"))
+        console.print(shown.title, style="bold")
         console.print(to_rich(shown))
     if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []

@@ -57,8 +57,10 @@ def compare(
     from ocssl.results.render.figures import Line, draw_lines
 
     found = {path.absolute(): read_result(path) for path in runs}
-    results = dict(zip(_labels(found), found.values(), strict=True))
+    title, labels = _labels(found)
+    results = dict(zip(labels, found.values(), strict=True))
     console = Console(highlight=False, markup=False)
+    console.print(title, style="bold")
     console.print(to_rich(_comparison(results)))
     for sentence in _warnings(results.values()):
         console.print(sentence, style="yellow")
@@ -103,7 +105,7 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
     from ocssl.common.console import duration, percent
 
-    yield "run", _describe(result)
+    yield "run", ", ".join(filter(None, _words(result)))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
     yield "along", _along(result.curve)
@@ -149,18 +151,23 @@ def _matrix(result: Result) -> Table:
     return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
 
 
-def _describe(result: Result) -> str:
-    from ocssl.results.names import describe, heading
+def _words(result: Result) -> list[str]:
+    """A run in a few words, some of them empty."""
+    from ocssl.results.names import heading
 
-    images = [] if result.measured_on == "test" else [f"on {result.measured_on} images"]
-    return describe(result, heading(result.budget), f"{heading(result.protocol)} protocol", *images)
+    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
+    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
+    return [result.label, *what, f"{heading(result.protocol)} protocol", images, f"seed {result.seed}"]
 
 
-def _labels(results: dict[Path, Result]) -> list[str]:
-    """A label for each run; those that share one also have the part of their path that tells them apart."""
-    labels = [_describe(result) for result in results.values()]
-    shared = os.path.commonpath([path.parent for path in results])
-    return [
-        label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, shared)})"
+def _labels(results: dict[Path, Result]) -> tuple[str, list[str]]:
+    """The words that all runs share, and the others of each run; with a part of its path where these are the same."""
+    words = [_words(result) for result in results.values()]
+    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if place and len(set(parts)) == 1]
+    title = ", ".join(words[0][place] for place in shared if words[0][place])
+    labels = [", ".join(part for place, part in enumerate(own) if part and place not in shared) for own in words]
+    folder = os.path.commonpath([path.parent for path in results])
+    return title, [
+        label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, folder)})"
         for label, path in zip(labels, results, strict=True)
     ]

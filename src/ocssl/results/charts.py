@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ocssl.results.names import STYLES, dashed, describe, heading, row_label
+from ocssl.results.names import STYLES, dashed, heading, row_label
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.sections import Report, Row, Section
 from ocssl.results.table import Value
@@ -135,9 +134,10 @@ def _score(values: Mapping[int, float], paper: Value = Value()) -> Values:  # no
 
 def _run(file: ResultFile, conflicting: bool) -> Values:
     result = file.result
+    seed = f"seed {result.seed}"
     facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
     return {
-        "name": describe(result),
+        "name": ", ".join(filter(None, (result.label, *map(heading, (result.method or "", result.dataset)), seed))),
         "facts": {name: getattr(result, name) for name in facts},
         "path": str(file.path),
         "conflicting": conflicting,
@@ -153,14 +153,6 @@ def to_script(values: Values) -> str:
     >>> to_script({"path": "</script>"})
     '{"path":"\\\\u003c/script\\\\u003e"}'
     """
-    text = json.dumps(_finite(values), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    finite = json.loads(json.dumps(values), parse_constant=lambda name: None)  # JSON has no NaN and no infinity
+    text = json.dumps(finite, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from ocssl.registry import unknown
 from ocssl.results.names import row_label, row_name
-from ocssl.results.published import hyperparameters
+from ocssl.results.published import hyperparameters, read_yaml
 from ocssl.results.result import Block, Result, trained_on
 
 Settings = Mapping[str, Any]
@@ -140,7 +137,7 @@ def find_table(name: str) -> PaperTable:
 
 
 def _read_tables() -> Iterator[PaperTable]:
-    content = yaml.safe_load((resources.files("ocssl.results.published") / "tables.yaml").read_text(encoding="utf-8"))
+    content = read_yaml("tables")
     for id, table in content["tables"].items():
         settings, variants = table.get("settings", {}), table.get("variants", {"": {}})
         lines = table.get("own", {}) | {name: content["rows"][name] for name in table.get("rows", ())}

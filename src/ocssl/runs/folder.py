@@ -29,8 +29,8 @@ from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
+from ocssl.runs import format1
 from ocssl.runs.config import RunConfig
-from ocssl.runs.format1 import upgrade_config
 
 
 class RunFolder:
@@ -74,7 +74,12 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return upgrade_config(from_file(self.config))
+        return format1.upgrade_config(from_file(self.config))
+
+    def digests(self, config: RunConfig) -> set[str]:
+        """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""
+        stored = from_file(self.config)
+        return {config.digest()} | ({format1.digest(stored)} if "iid" in stored else set())
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process out, however this one ends."""

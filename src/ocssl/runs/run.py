@@ -139,7 +139,7 @@ def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, RunState]:
     latest = checkpoints[-1]
     with _hint(checkpoints):
         saved = folder.read_state(latest)
-        if saved.get("config") != config.digest():
+        if saved.get("config") not in folder.digests(config):
             raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
         learner, state = Learner.load(latest / "learner", device=config.learner.device), RunState.from_dict(saved)
         if learner.config != config.learner:

@@ -1,11 +1,20 @@
-"""The paper's numbers and hyperparameters, as printed there."""
+"""The paper's tables, numbers and hyperparameters, and how its rows are named and drawn."""
 
 from __future__ import annotations
 
 import csv
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
+
+
+@cache
+def read_yaml(name: Literal["names", "tables"]) -> dict[str, Any]:
+    """The content of ``names.yaml`` or ``tables.yaml``."""
+    content: dict[str, Any] = yaml.safe_load((resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 @cache

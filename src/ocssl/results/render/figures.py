@@ -22,24 +22,8 @@ FIGURE_FORMATS = ("png", "svg", "pdf")
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
 DASHES = {"": "-", "6 3": "--", "2 3": ":"}
 
-INK, MUTED, GRID = "#1c1e22", "#62666d", "#e3e3de"
-RC: dict[Any, Any] = {
-    "font.size": 8,
-    "font.family": "sans-serif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "svg.hashsalt": "ocssl",
-}
+INK, MUTED = "#1c1e22", "#62666d"
+RC = Path(__file__).with_name("figures.mplstyle")
 METADATA: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """By format: without versions and dates, so that the same results give the same bytes."""
 
@@ -98,7 +82,7 @@ def draw_lines(
     kind = path.suffix.removeprefix(".")
     if kind not in FIGURE_FORMATS:
         raise DataError(f"cannot write the plot '{path}': its name must end in .png, .svg or .pdf")
-    with matplotlib.rc_context(RC), writing(path, DataError):
+    with matplotlib.rc_context(fname=RC), writing(path, DataError):
         figure, (axes,) = _new_figure(7, 4.2)
         plot_lines(axes, lines)
         if best is not None:
@@ -146,7 +130,7 @@ def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[
     """A figure of :func:`ocssl.results.charts.chart_data` as ``png``, ``svg`` or ``pdf``, by format."""
     import matplotlib
 
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(fname=RC):
         drawn = draw_figure(data, figure)
         drawn.draw_without_rendering()
         drawn.set_layout_engine("none")  # the layout stays as it is; finding it is half of the work
