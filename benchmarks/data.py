@@ -21,7 +21,7 @@ import psutil
 from PIL import Image
 
 from ocssl import data
-from ocssl.data.decode import decode
+from ocssl.imaging import decode
 
 STREAM_BATCH = 10
 

@@ -19,9 +19,9 @@ import numpy as np
 import psutil
 
 from ocssl import Learner
-from ocssl.data.origin import Item
-from ocssl.live import Intervals, learn
-from ocssl.live.arrivals import Arrivals
+from ocssl.data.reader import Item
+from ocssl.live import learn
+from ocssl.live.sources import ImageStream
 
 SETTINGS = {
     "backbone": "convnet-w8",
@@ -48,7 +48,7 @@ class Look:
     newborn: float
 
 
-class Drifting(Arrivals):
+class Drifting(ImageStream):
     """Noise around a colour that turns once per hundred thousand images; looks at the learner on the way."""
 
     key = "drifting"
@@ -67,10 +67,10 @@ class Drifting(Arrivals):
         count = min(count, self.count - self.given)
         pixels = self._draw(count)
         self.given += count
-        self.over = self.given == self.count
+        self.exhausted = self.given == self.count
         return [Item(f"{self.given}", image) for image in pixels]
 
-    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         pass
 
     def _draw(self, count: int) -> np.ndarray:
@@ -102,8 +102,9 @@ def main() -> None:
         learn(
             arrivals,
             f"{folder}/state",
-            intervals=Intervals(save=10, report=20),
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            save_every=10,
+            report_every=20,
+            info=lambda line: print(line, file=sys.stderr, flush=True),
             **SETTINGS,
         )
     tell(arrivals.looks)

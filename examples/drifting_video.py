@@ -18,8 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from ocssl import Learner
-from ocssl.data.decode import decode
 from ocssl.data.shapes import draw
+from ocssl.imaging import decode
 from ocssl.live.video import VideoReader
 
 

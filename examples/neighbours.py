@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ocssl.data.decode import decode
 from ocssl.export import load
 from ocssl.export.features import embed
+from ocssl.imaging import decode
 from ocssl.live import learn
 from ocssl.live.sources import open_reader
 

@@ -1,4 +1,4 @@
-"""A strategy of one's own, checked and compared with CLA-E and plain replay at the same budget.
+"""A new strategy, checked and compared with CLA-E and experience replay at the same budget.
 
 python examples/own_strategy.py
 """
@@ -15,25 +15,27 @@ from ocssl.batch import Batch
 from ocssl.checks import check_strategy
 from ocssl.evaluation import knn_probe
 from ocssl.nn import Features
+from ocssl.options import setting
 from ocssl.strategies import ExperienceReplay
 
 
 @strategies.register("spread-replay")
 class SpreadReplay(ExperienceReplay):
-    """Replay, with a push against crowding: projected features whose spread falls below 1 are pulled apart.
+    """Experience replay with the variance term of VICReg: a penalty on features whose standard deviation is below 1."""
 
-    Args:
-        weight: of the push.
-    """
+    class Options(ExperienceReplay.Options):
+        """Settings of the strategy."""
 
-    def __init__(self, setup: strategies.Setup, *, weight: float = 0.1) -> None:
-        super().__init__(setup)
-        self.weight = weight
+        spread: float = setting(0.1, "Weight of the variance term.", ge=0)
+
+    def __init__(self, setup: strategies.Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.spread = options.spread
 
     def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """The hinge of VICReg's variance term, over all rows of a view."""
+        """The hinge of the variance term, over all rows of a view."""
         std = (features.projected.var(dim=1) + 1e-4).sqrt()
-        return {"spread": self.weight * torch.relu(1 - std).mean()}
+        return {"spread": self.spread * torch.relu(1 - std).mean()}
 
 
 def main() -> None:

@@ -11,23 +11,25 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ocssl.data.catalog import data_sets
+from ocssl import augment, memory, methods, optim, strategies
+from ocssl.data.catalog import registry as data_sets
+from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
-from ocssl.memory import base as memories
-from ocssl.methods import base as methods
-from ocssl.strategies import base as strategies
+from ocssl.nn import backbones
 
 torch.set_num_threads(1)
 torch.backends.mkldnn.set_flags(False)
 
-REGISTRIES = (strategies._registry, methods._registry, memories._registry, data_sets, formats)
+PARTS = (strategies, methods, memory, optim, augment, backbones)
+REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
 
 
 @pytest.fixture(autouse=True)
 def forget_what_a_test_registers() -> Iterator[None]:
-    """A name that one test adds is not there for the next, whichever that is."""
-    before = [dict(registry._entries) for registry in REGISTRIES]
+    """Names that a test registers do not exist in the next test."""
+    before = [(dict(registry._entries), dict(registry._variants)) for registry in REGISTRIES]
     yield
-    for registry, entries in zip(REGISTRIES, before, strict=True):
-        registry._entries.clear()
-        registry._entries.update(entries)
+    for registry, (entries, variants) in zip(REGISTRIES, before, strict=True):
+        for table, content in ((registry._entries, entries), (registry._variants, variants)):
+            table.clear()
+            table.update(content)

@@ -1,30 +1,27 @@
-"""Augmented views of a whole batch at once, each sample with draws of its own, on the images' device.
+"""Augmented views of a whole batch at once, with separate random draws for each sample, on the images' device.
 
-Drawing and applying are apart: :meth:`Augmentation.draw` turns a generator into a table of parameters, one row per
-view of a sample, and :meth:`Augmentation.apply` is a pure function of images and that table. All shapes are fixed, so
-the same code runs eagerly, compiled, or inside a captured graph.
-
-Two orders exist. ``clean`` augments pixels in [0, 1] and normalises last. ``authors`` does what the paper's public code
-did: it normalises first, so that colour jitter meets normalised values after a clamp to [0, 1].
+:meth:`Augmentation.draw` turns a generator into a table of parameters, one row per view of a sample;
+:meth:`Augmentation.apply` is a pure function of images and that table. All shapes are fixed, so the same code runs
+eagerly, compiled, or inside a captured graph.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import field_validator
 from torch import Tensor
 
-from ocssl.errors import ConfigError
-from ocssl.registry import unknown
+import ocssl.options
+from ocssl.options import Pair, PerChannel, setting
+from ocssl.registry import Registry
 
-CIFAR100_MEAN = (0.5071, 0.4865, 0.4409)
-CIFAR100_STD = (0.2673, 0.2564, 0.2762)
-ORDERS = ("clean", "authors")
+registry: Registry[type[Augmentation]] = Registry("augmentation", group="ocssl.augmentations")
+register = registry.register
 
 _ATTEMPTS = 10  # tries per crop before the central fallback
 _LUMA = (0.299, 0.587, 0.114)
@@ -34,11 +31,15 @@ _UNIFORMS = 2 * _ATTEMPTS + 2 + 1 + 1 + 4 + 2 + 1
 
 @dataclass(frozen=True)
 class Draws:
-    """What was drawn for n views. All tensors have n rows.
+    """Random parameters of n views. All tensors have n rows.
 
-    ``top, left, height, width`` are the crop in whole pixels; ``factors`` are brightness, contrast and saturation;
-    ``hue`` is a shift in turns; ``blends`` the order of the three factors (indices) and ``hue_after`` how many of them
-    come before the hue shift; ``flip``, ``jitter`` and ``gray`` say whether the operation happens.
+    Attributes:
+        top, left, height, width: the crop in whole pixels.
+        flip, jitter, gray: whether the operation happens.
+        factors: of brightness, contrast and saturation, ``(n, 3)``.
+        hue: shift in turns.
+        blends: order of the three factors, as indices ``(n, 3)``.
+        hue_after: how many of the factors come before the hue shift.
     """
 
     top: Tensor
@@ -58,16 +59,13 @@ class Draws:
         return Draws(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
+@register("simclr")
 class Augmentation:
-    """The paper's augmentation: random resized crop, flip, colour jitter, grayscale.
+    """Random resized crop, flip, colour jitter and grayscale, as for SimCLR without blur.
 
     Args:
         image_size: side of the square views.
-        order: ``"clean"`` (normalise last) or ``"authors"`` (normalise first).
-        mean, std: per channel, for the normalisation.
-        scale, ratio: range of the crop's area (fraction) and aspect.
-        flip, jitter, gray: probabilities.
-        brightness, contrast, saturation, hue: strength of the jitter.
+        options: settings of the augmentation; None: their defaults.
         dtype: of the views; they are computed in float32.
 
     >>> augment = Augmentation(image_size=32)
@@ -76,41 +74,57 @@ class Augmentation:
     torch.Size([2, 4, 3, 32, 32])
     """
 
+    class Options(ocssl.options.Options):
+        """Settings of the augmentation. Mean and standard deviation are those of CIFAR-100."""
+
+        mean: PerChannel = setting((0.5071, 0.4865, 0.4409), "Mean of each channel, for the normalisation.")
+        std: PerChannel = setting((0.2673, 0.2564, 0.2762), "Standard deviation of each channel.")
+        normalize_first: bool = setting(False, "Normalise before the colour jitter, as the paper's public code did.")
+        crop_scale: Pair = setting((0.2, 1.0), "Smallest and largest area of a crop, as fractions of the image.")
+        crop_ratio: Pair = setting((3 / 4, 4 / 3), "Smallest and largest aspect ratio of a crop.")
+        flip: float = setting(0.5, "Probability of a horizontal flip.", ge=0, le=1)
+        jitter: float = setting(0.8, "Probability of colour jitter.", ge=0, le=1)
+        brightness: float = setting(0.4, "Strength of the brightness jitter.", ge=0, le=1)
+        contrast: float = setting(0.4, "Strength of the contrast jitter.", ge=0, le=1)
+        saturation: float = setting(0.2, "Strength of the saturation jitter.", ge=0, le=1)
+        hue: float = setting(0.1, "Strength of the hue jitter, in turns.", ge=0, le=0.5)
+        gray: float = setting(0.2, "Probability of grayscale.", ge=0, le=1)
+
+        @field_validator("std")
+        @classmethod
+        def _positive(cls, std: tuple[float, ...]) -> tuple[float, ...]:
+            if min(std) <= 0:
+                raise ValueError(f"std must be positive in every channel, not {std}")
+            return std
+
+        @field_validator("crop_scale", "crop_ratio")
+        @classmethod
+        def _ordered(cls, ends: tuple[float, float], info: Any) -> tuple[float, float]:
+            low, high = ends
+            if not 0 < low <= high or (info.field_name == "crop_scale" and high > 1):
+                limit = " and at most 1" if info.field_name == "crop_scale" else ""
+                raise ValueError(f"{info.field_name} must be two numbers above 0{limit}, low and high, not {ends}")
+            return ends
+
     def __init__(
         self,
         image_size: int,
+        options: Options | None = None,
         *,
-        order: Literal["clean", "authors"] = "clean",
-        mean: Sequence[float] = CIFAR100_MEAN,
-        std: Sequence[float] = CIFAR100_STD,
-        scale: tuple[float, float] = (0.2, 1.0),
-        ratio: tuple[float, float] = (3 / 4, 4 / 3),
-        flip: float = 0.5,
-        jitter: float = 0.8,
-        brightness: float = 0.4,
-        contrast: float = 0.4,
-        saturation: float = 0.2,
-        hue: float = 0.1,
-        gray: float = 0.2,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        if order not in ORDERS:
-            raise unknown("augmentation order", order, ORDERS)
-        if len(mean) != 3 or len(std) != 3:
-            raise ConfigError(f"mean and std need one number for each of 3 channels, not {len(mean)} and {len(std)}")
-        if min(std) <= 0:
-            raise ConfigError(f"std must be positive in every channel, not {tuple(std)}")
+        options = options or self.Options()
         self.image_size = image_size
-        self.order = order
-        self.scale, self.ratio = scale, ratio
-        self.p_flip, self.p_jitter, self.p_gray = flip, jitter, gray
-        self.hue = hue
+        self.normalize_first = options.normalize_first
+        self.scale, self.ratio = options.crop_scale, options.crop_ratio
+        self.p_flip, self.p_jitter, self.p_gray = options.flip, options.jitter, options.gray
+        self.hue = options.hue
         self.dtype = dtype
-        # Constants live on the device from the start: a captured step may not copy from the host.
-        self.mean = torch.tensor(mean, dtype=torch.float32, device=device).view(1, 3, 1, 1)
-        self.std = torch.tensor(std, dtype=torch.float32, device=device).view(1, 3, 1, 1)
-        self.strengths = torch.tensor([brightness, contrast, saturation], device=device)
+        # Constants are on the device from the start: a captured step cannot copy from the host.
+        self.mean = torch.tensor(options.mean, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+        self.std = torch.tensor(options.std, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+        self.strengths = torch.tensor([options.brightness, options.contrast, options.saturation], device=device)
         self.blend_orders = torch.tensor(_BLEND_ORDERS, device=device)
         self.luma = torch.tensor(_LUMA, device=device).view(1, 3, 1, 1)
         self.sectors = torch.tensor([5.0, 3.0, 1.0], device=device).view(1, 3, 1, 1)
@@ -133,10 +147,10 @@ class Augmentation:
         return out.view(views, n, *out.shape[1:])
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Plain images as the network sees them in evaluation: ``(n, 3, h, w)`` uint8 to normalised float32.
+        """Images without augmentation, as in evaluation: ``(n, 3, h, w)`` uint8 to normalised float32.
 
-        >>> aug = Augmentation(32, mean=(0.5,) * 3, std=(0.5,) * 3)
-        >>> aug.normalize(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)).flatten().tolist()
+        >>> augment = Augmentation(32, Augmentation.Options(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
+        >>> augment.normalize(torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)).flatten().tolist()
         [1.0, 1.0, 1.0]
         """
         return self._normal(images).to(self.dtype)
@@ -166,7 +180,7 @@ class Augmentation:
         )
 
     def apply(self, images: Tensor, draws: Draws) -> Tensor:
-        """The views that ``draws`` describes; row i of the draws goes with image i.
+        """The views that ``draws`` describes; row i of the draws belongs to image i.
 
         Args:
             images: ``(n, 3, h, w)`` uint8.
@@ -174,13 +188,13 @@ class Augmentation:
         Returns:
             ``(n, 3, image_size, image_size)`` float32, normalised.
         """
-        if self.order == "clean":
-            pixels = self._recolour(self.crop_and_flip(images.float() / 255, draws), draws)
-            return ((pixels - self.mean) / self.std).to(self.dtype)
-        return self._recolour(self.crop_and_flip(self._normal(images), draws), draws).to(self.dtype)
+        if self.normalize_first:
+            return self._recolour(self.crop_and_flip(self._normal(images), draws), draws).to(self.dtype)
+        pixels = self._recolour(self.crop_and_flip(images.float() / 255, draws), draws)
+        return ((pixels - self.mean) / self.std).to(self.dtype)
 
     def crop_and_flip(self, images: Tensor, draws: Draws) -> Tensor:
-        """Bilinear resize of each crop, mirrored where drawn so; reading clamps to the crop's edge, not the image's."""
+        """Bilinear resize of each crop, flipped where drawn; reading is clamped to the crop's edge, not the image's."""
         rows = _sample_positions(draws.top, draws.height, self.image_size)
         columns = _sample_positions(draws.left, draws.width, self.image_size)
         columns = torch.where(draws.flip[:, None], columns.flip(1), columns)
@@ -196,10 +210,10 @@ class Augmentation:
         return torch.where(draws.gray[:, None, None, None], self.luminance(jittered).expand_as(jittered), jittered)
 
     def jitter(self, images: Tensor, draws: Draws) -> Tensor:
-        """Brightness, contrast, saturation and hue in each sample's own order.
+        """Brightness, contrast, saturation and hue, in a separate order for each sample.
 
-        The first three are all blends of the image with something, so three rounds before and three after the hue
-        shift cover every order; a round that is not a sample's turn blends with factor 1, which changes nothing.
+        The first three blend the image with another one, so three rounds before and three after the hue shift cover
+        every order. In a round that a sample skips, the factor is 1, which changes nothing.
         """
         rounds = range(3)
         for i in rounds:
@@ -223,7 +237,7 @@ class Augmentation:
         return (images * self.luma).sum(1, keepdim=True)
 
     def shift_hue(self, images: Tensor, shift: Tensor) -> Tensor:
-        """Turn the hue by ``shift`` turns per sample; value and saturation stay.
+        """Rotate the hue of each sample by ``shift`` turns; value and saturation stay.
 
         In a hexagonal colour model a channel is value − chroma · clamp(min(k, 4 − k), 0, 1), where k is its distance in
         sectors from the hue, so only k has to move.

@@ -1,26 +1,24 @@
-"""What one training step works on, and what it leaves behind."""
+"""Input and output of one training step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ocssl.nn.encoder import Features
+from ocssl.nn import Features
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The samples of one step: stream samples first, replay samples behind them.
+    """The samples of one step: stream samples first, then replay samples.
 
     Attributes:
         images: ``(b, 3, h, w)`` uint8.
-        stream: how many of them, from the front, come from the stream.
+        stream: how many of the first images come from the stream.
         slots: the memory slot of each replay sample, ``(b − stream,)`` int64; None without replay.
-        recalled: what the memory kept of each replay sample besides the image, by column.
+        recalled: columns of the memory for the replay samples, by name.
 
     >>> import torch
     >>> batch = Batch(torch.zeros(5, 3, 8, 8, dtype=torch.uint8), stream=2, slots=torch.tensor([7, 1, 4]))
@@ -49,12 +47,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step gives back: its samples and views, the features they had, and each named part of the loss.
+    """Samples, views, features and losses of one step.
 
     Attributes:
         views: ``(views, b, 3, s, s)``, as augmented, before any mixing.
-        features: of the views as the network saw them, detached.
-        losses: named scalars, detached; ``"total"`` is what was minimised.
+        features: of the views after mixing, detached.
+        losses: named scalars, detached; ``"total"`` is their sum, which was minimised.
     """
 
     batch: Batch
@@ -64,5 +62,5 @@ class StepOutput:
 
     @property
     def trained(self) -> int:
-        """How many samples went through the network; mixing may have made one of two."""
+        """Number of samples that passed through the network; mixing makes one of two."""
         return self.features.projected.shape[1]

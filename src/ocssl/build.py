@@ -1,145 +1,113 @@
-"""From a learner's settings to the machine that trains."""
+"""From a configuration to everything that a training step reads and changes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
+from torch import nn
 
-from ocssl import distributed, memory, methods, settings, strategies
-from ocssl.augment import Augmentation
+from ocssl import distributed
+from ocssl.config import LearnerConfig, Parts
 from ocssl.device import check_fits, oom_guard, pick_device
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
-from ocssl.optimizer import SGD
 from ocssl.step import TrainState
 from ocssl.strategies import Setup, Strategy
 
-if TYPE_CHECKING:
-    from ocssl.learner import Learner
 
-LARGEST_SEED = 2**63 - 1  # that every generator takes
+def build(config: LearnerConfig, backbone: nn.Module | None = None) -> TrainState:
+    """Networks, memory, augmentation, optimiser and generator of a configuration.
 
-
-def check(asked: Learner) -> None:
-    """Refuse settings that no learner can have; numbers of other libraries become Python's own."""
-    for name in ("image_size", "stream_batch", "passes", "memory_size", "hidden_dim", "output_dim"):
-        setattr(asked, name, settings.require(name, getattr(asked, name), low=1, whole=True))
-    for name in ("lr", "momentum", "weight_decay"):
-        setattr(asked, name, settings.require(name, getattr(asked, name), low=0))
-    for name in ("mean", "std"):
-        setattr(asked, name, settings.per_channel(name, getattr(asked, name)))
-    for name in ("options", "method_options", "memory_options"):
-        setattr(asked, name, settings.named(name, getattr(asked, name)))
-    asked.tau = settings.require("tau", asked.tau, low=0, high=1)
-    asked.seed = settings.require("seed", asked.seed, low=0, high=LARGEST_SEED, whole=True)
-    asked.sync_norm = settings.yes_or_no("sync_norm", asked.sync_norm)
-    if asked.batch is not None:
-        asked.batch = settings.require("batch", asked.batch, low=1, whole=True)
-    if asked.omega is not None:
-        asked.omega = settings.require("omega", asked.omega, low=0)
-    if asked.joint_views is not None:
-        asked.joint_views = settings.yes_or_no("joint_views", asked.joint_views)
-    if asked.stream_batch == 1 and not settings.views_together(asked.joint_views, asked.variant):
-        raise ConfigError("stream_batch must be at least 2 when each view passes alone: batch norm needs company")
+    Args:
+        backbone: the module, where the configuration names none.
+    """
+    device = pick_device(config.device)
     together = distributed.current().size
-    if asked.stream_batch < together:
-        raise ConfigError(f"stream_batch ({asked.stream_batch}) must be at least the number of processes ({together})")
-    widest = max(("hidden_dim", "output_dim"), key=lambda name: getattr(asked, name))
-    heads = 4 * asked.hidden_dim * (asked.hidden_dim + asked.output_dim)  # bytes, of the projector alone
-    check_fits(torch.device("cpu"), heads, f"{widest} {getattr(asked, widest):,}")  # where networks are made
-    settings.choice("variant", asked.variant, settings.VARIANTS)
-
-
-def assemble(asked: Learner) -> TrainState:
-    """Networks, memory, augmentation, optimiser and generator as a learner's settings ask for them."""
-    device = pick_device(asked.device)
+    if config.stream_batch < together:
+        raise ConfigError(f"stream_batch ({config.stream_batch}) must be at least the number of processes ({together})")
+    widest = max(("hidden_dim", "output_dim"), key=lambda name: int(getattr(config, name)))
+    heads = 4 * config.hidden_dim * (config.hidden_dim + config.output_dim)  # bytes, of the projector alone
+    check_fits(torch.device("cpu"), heads, f"{widest} {getattr(config, widest):,}")  # networks are made on the CPU
     with oom_guard(device, "a learner", "choose a smaller memory_size or backbone, or free the device"):
-        return _machine(asked, device)
+        return _train_state(config, config.parts(), backbone, device)
 
 
-def _machine(asked: Learner, device: torch.device) -> TrainState:
+def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device) -> TrainState:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(asked.seed, 0))
-        encoder, strategy = _networks(asked)
-    dtype = settings.network_dtype(asked.precision)
-    encoder.to(device, dtype)
-    strategy.to(device, dtype)
-    if device.type == "cuda":
-        channels_last(encoder)
-        channels_last(strategy)
-    parameters = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
-    order = asked.augmentation or ("authors" if asked.variant == "authors" else "clean")
+        torch.manual_seed(seed_for(config.seed, 0))
+        encoder, strategy = _networks(config, parts, backbone)
+    dtype = torch.float64 if config.precision == "fp64" else torch.float32
+    for network in (encoder, strategy):
+        network.to(device, dtype)
+        if device.type == "cuda":
+            channels_last(network)
+    trained = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
+    optimizer = parts.optimizer(trained, config.select(parts.optimizer.Options), fused=device.type == "cuda")
+    low_precision = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     return TrainState(
         encoder=encoder,
         strategy=strategy,
-        memory=_memory(asked, strategy, encoder.output_dim, device),
-        augment=Augmentation(asked.image_size, order=order, mean=asked.mean, std=asked.std, dtype=dtype, device=device),
-        optimizer=SGD(
-            parameters,
-            lr=asked.lr,
-            momentum=asked.momentum,
-            weight_decay=asked.weight_decay,
-            fused=device.type == "cuda",
+        memory=_memory(config, parts, strategy, encoder.output_dim, device, dtype),
+        augment=parts.augmentation(
+            config.image_size, config.select(parts.augmentation.Options), dtype=dtype, device=device
         ),
-        generator=torch.Generator(device).manual_seed(seed_for(asked.seed, 1)),
-        autocast=settings.autocast_dtype(asked.precision, device),
-        joint_views=settings.views_together(asked.joint_views, asked.variant),
+        optimizer=strategy.wrap_optimizer(optimizer),
+        generator=torch.Generator(device).manual_seed(seed_for(config.seed, 1)),
+        autocast=torch.bfloat16 if low_precision else None,
+        joint_views=config.joint_views,
         group=distributed.current(),
         steps=torch.zeros((), dtype=torch.int64, device=device),
         nonfinite=torch.zeros((), dtype=torch.int64, device=device),
     )
 
 
-def _networks(asked: Learner) -> tuple[Encoder, Strategy]:
-    kind = strategies.get(asked.strategy)
-    method_name = settings.method_name(asked.strategy, asked.method)
-    backbone, feature_dim = build_backbone(asked.backbone, asked.image_size, asked.stem)
-    dims = Dims(feature_dim, asked.hidden_dim, asked.output_dim)
-    method = None
-    if method_name is None:
-        settings.no_options("method_options", asked.strategy, asked.method_options)
-    else:
-        method = methods.get(method_name)(dims, **settings.method_options(method_name, asked.method_options))
-    encoder = Encoder(backbone, kind.projector(dims) if method is None else method.projector(), feature_dim)
-    if asked.sync_norm and not encoder.group.alone:
+def _networks(config: LearnerConfig, parts: Parts, backbone: nn.Module | None) -> tuple[Encoder, Strategy]:
+    named = config.backbone if backbone is None else backbone
+    assert named is not None, "a configuration without a backbone comes with a module"
+    network, feature_dim = build_backbone(named, config.image_size, config.select(parts.backbone))
+    dims = Dims(feature_dim, config.hidden_dim, config.output_dim)
+    method = None if parts.method is None else parts.method(dims, config.select(parts.method.Options))
+    projector = parts.strategy.projector(dims) if method is None else method.projector()
+    encoder = Encoder(network, projector, feature_dim)
+    if config.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
     setup = Setup(
         encoder=encoder,
         method=method,
         dims=dims,
         output_dim=encoder.output_dim,
-        image_size=asked.image_size,
-        stream_batch=asked.stream_batch,
-        batch=settings.batch_size(asked.strategy, asked.stream_batch, asked.batch),
-        omega=asked.omega,
-        tau=asked.tau,
+        image_size=config.image_size,
+        stream_batch=config.stream_batch,
+        batch=config.batch,
     )
-    return encoder, kind(setup, **settings.strategy_options(asked.strategy, asked.variant, asked.options))
+    return encoder, parts.strategy(setup, config.select(parts.strategy.Options))
 
 
-def _memory(asked: Learner, strategy: Strategy, output_dim: int, device: torch.device) -> Memory | None:
-    name = settings.memory_name(asked.strategy, asked.memory, asked.variant)
-    if name is None:
-        settings.no_options("memory_options", asked.strategy, asked.memory_options)
+def _memory(
+    config: LearnerConfig,
+    parts: Parts,
+    strategy: Strategy,
+    output_dim: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Memory | None:
+    if parts.memory is None:
         return None
-    settings.replay_possible(asked.strategy, asked.memory_size, strategy.replay_after)
-    kind = memory.get(name)
+    options = config.select(parts.memory.Options)
     columns = strategy.columns()
-    if kind.needs_features:
+    if parts.memory.needs_features:
         columns.setdefault("features", Column((output_dim,)))
-    if (dtype := settings.network_dtype(asked.precision)) != torch.float32:
+    if dtype != torch.float32:
         columns = {name: Column(column.shape, dtype) for name, column in columns.items()}
-    return kind(
-        asked.memory_size,
-        (3, asked.image_size, asked.image_size),
-        staging=asked.stream_batch,
+    return parts.memory(
+        options.memory_size,
+        (3, config.image_size, config.image_size),
+        staging=config.stream_batch,
         columns=columns,
         device=device,
-        **settings.memory_options(asked.strategy, name, asked.variant, asked.memory_options),
+        options=options,
     )
 
 

@@ -1,8 +1,8 @@
 """A saved state: a folder with one safetensors file and one JSON file that names it.
 
-The JSON file is the commit: it is replaced in one atomic step after the tensors are safely on disk under a name of
-their own. Whoever dies at any moment leaves either the earlier state or the new one, never a mixture. Of several who
-write to one folder each waits for its turn, and the last one's state stays. Reading executes nothing from the files.
+The JSON file is the commit: it is replaced in one atomic step after the tensors are on disk under a name of their own.
+A process killed at any moment leaves either the earlier state or the new one, never a mixture. Several processes that
+write to one folder take turns, and the last state stays. Reading executes nothing from the files.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from ocssl.common.files import atomic_write, sync
 from ocssl.errors import CheckpointError
 
 try:
     import fcntl
-except ImportError:  # where there is none, writers of one folder are not kept apart
+except ImportError:  # on such a system, writers of one folder are not kept apart
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
@@ -54,9 +55,7 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
     index = folder / f"{kind}.json"
     if not index.exists() and not _only_leftovers(folder):
         raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
-    token = uuid.uuid4().hex[:12]
-    data = folder / f"tensors-{token}.safetensors"
-    draft = folder / f"draft-{token}.json"
+    data = folder / f"tensors-{uuid.uuid4().hex[:12]}.safetensors"
     try:
         save_tensors(_apart(tensors), data)
         sync(data)
@@ -66,14 +65,11 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
             "tensors": {"file": data.name, "bytes": data.stat().st_size, "sha256": _digest(data)},
             "facts": dict(facts),
         }
-        draft.write_text(json.dumps(envelope, indent=1))
-        sync(draft)
-        draft.replace(index)
+        atomic_write(index, json.dumps(envelope, indent=1))
         sync(folder)
     except (OSError, SafetensorError, TypeError, ValueError) as error:
-        for leftover in (data, draft):
-            with contextlib.suppress(OSError):
-                leftover.unlink()
+        with contextlib.suppress(OSError):
+            data.unlink()
         kept = "; the earlier state there is untouched" if index.exists() else ""
         raise CheckpointError(f"could not save to '{folder}': {error}{kept}") from error
     for old in _leftovers(folder):
@@ -83,7 +79,7 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file that whoever may read other new files here may read; by itself it is its owner's only.
+    """Write a safetensors file with the permissions of any new file; safetensors alone lets only its owner read it.
 
     Args:
         tensors: contiguous, no two in the same memory.
@@ -127,8 +123,17 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         raise CheckpointError(f"'{folder}' cannot be read: {error}") from error
 
 
+def sub_state(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, by the rest of their names.
+
+    >>> list(sub_state({"encoder.w": Tensor(), "encoder.b": Tensor(), "step": Tensor()}, "encoder."))
+    ['w', 'b']
+    """
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """On the CPU, and no two in the same memory (tied weights are), as safetensors wants them."""
+    """On the CPU, and no two in the same memory (tied weights are), as safetensors requires."""
     apart: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, tensor in tensors.items():
@@ -140,8 +145,8 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _leftovers(folder: Path) -> list[Path]:
-    """Files that a save in progress, finished or killed, may have put there."""
-    patterns = ("tensors-*.safetensors", "draft-*.json", ".tmp??????")  # the last is safetensors' own draft
+    """Files that saves may have left: tensors, drafts of the index, today's and earlier ones, safetensors' drafts."""
+    patterns = ("tensors-*.safetensors", ".*.json.????????", "draft-*.json", ".tmp??????")
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
@@ -151,7 +156,7 @@ def _only_leftovers(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
-    """Make the folder if need be, and wait until nobody else writes to it; locking the folder itself leaves no file."""
+    """Make the folder if needed, and wait until no other process writes to it; the lock leaves no file."""
     try:
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,15 +168,6 @@ def _one_writer(folder: Path) -> Iterator[None]:
             with contextlib.suppress(OSError):  # some network file systems lock no folders
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is safely on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -23,6 +23,7 @@ from ocssl.learner import Learner
 from ocssl.memory import Column
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features
+from ocssl.options import validate
 from ocssl.strategies import Strategy, Target
 
 SIZE = 8
@@ -35,14 +36,14 @@ def small_learner(strategy: str, **settings: Any) -> Learner:
     >>> small_learner("er").partial_fit(small_stream(8)).seen
     8
     """
-    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    kind = strategies.registry.get(strategy)
     defaults: dict[str, Any] = {
         "backbone": "convnet-w4",
         "image_size": SIZE,
         "stream_batch": STREAM_BATCH,
-        "batch": 3 * STREAM_BATCH if replays else STREAM_BATCH,
+        "batch": STREAM_BATCH if kind.default_batch(STREAM_BATCH) == STREAM_BATCH else 3 * STREAM_BATCH,
         "passes": 2,
-        "memory_size": 20,
+        "memory_size": None if kind.default_memory is None else 20,
         "lr": 0.02,
         "hidden_dim": 16,
         "output_dim": 32,
@@ -199,7 +200,8 @@ def check_method(name: str, **options: Any) -> None:
     >>> check_method("simsiam")
     """
     torch.manual_seed(0)
-    method = methods.get(name)(Dims(feature=8, hidden=16, output=12), **options)
+    kind = methods.registry.get(name)
+    method = kind(Dims(feature=8, hidden=16, output=12), validate(kind.Options, options))
     projector = method.projector()
     backbone = torch.randn(method.views, 6, 8, requires_grad=True)
     batch = Batch(torch.zeros(6, 3, SIZE, SIZE, dtype=torch.uint8), stream=6)
@@ -210,14 +212,19 @@ def check_method(name: str, **options: Any) -> None:
         assert loss.isfinite(), f"the loss is {loss}"
         (gradient,) = torch.autograd.grad(loss, backbone, retain_graph=True)
         assert gradient.abs().sum() > 0, "the loss gives the encoder no gradient"
+    if kind.distance is not methods.Method.distance:
+        _distance_reaches_the_prediction_only(method)
+    for strategy in ("er", "cla-e"):
+        _trains(lambda strategy=strategy, **more: small_learner(strategy, method=name, **options, **more))
+
+
+def _distance_reaches_the_prediction_only(method: methods.Method) -> None:
     prediction = torch.randn(method.views, 6, 12, requires_grad=True)
     target = torch.randn(method.views, 6, 12, requires_grad=True)
     method.distance(prediction, target).backward()
     assert prediction.grad is not None, "distance() gives its prediction no gradient"
     assert prediction.grad.abs().sum() > 0, "distance() gives its prediction a gradient of zero"
     assert target.grad is None, "distance() gives its target a gradient"
-    for strategy in ("er", "cla-e"):
-        _trains(lambda strategy=strategy, **more: small_learner(strategy, method=name, method_options=options, **more))
 
 
 # ---------------------------------------------------------------------- memories
@@ -231,8 +238,11 @@ def check_memory(name: str, **options: Any) -> None:
     capacity, staging, image_shape = 12, 5, (3, 2, 2)
     columns = {"features": Column((6,)), "number": Column((), torch.int64)}
 
+    kind = memory.registry.get(name)
+
     def build() -> memory.Memory:
-        return memory.get(name)(capacity, image_shape, staging=staging, columns=columns, **options)
+        settings = validate(kind.Options, {"memory_size": capacity, **options})
+        return kind(capacity, image_shape, staging=staging, columns=columns, options=settings)
 
     subject, generator = build(), torch.Generator().manual_seed(0)
     sizes = [tensor.shape for tensor in subject.state_dict().values()]

@@ -23,7 +23,7 @@ def pick_device(name: str) -> torch.device:
     if name == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")
-        return torch.device("cuda") if current().alone else torch.device("cuda", current().local_rank)
+        return torch.device("cuda") if current().single else torch.device("cuda", current().local_rank)
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from ocssl.batch import StepOutput
 from ocssl.errors import ConfigError
 from ocssl.nn import Encoder, Head
-from ocssl.settings import choice
 from ocssl.step import TrainState, after_passes, before_passes, train_step
 
 T = TypeVar("T")
 
-EXECUTIONS = ("auto", "eager", "graph", "compiled")
 WARM_UPS = 3  # real steps, run eagerly, before a part is captured: libraries choose and allocate in them
 
 
 class Executor(Protocol):
-    """Runs the three parts of a minibatch's way through the train_state."""
+    """Runs the three parts of a minibatch's training."""
 
     preparing: float
     """Seconds spent so far on warming up, compiling and capturing."""
@@ -46,22 +44,22 @@ class Eager:
 
     preparing = 0.0
 
-    def __init__(self, train_state: TrainState) -> None:
-        self.train_state = train_state
+    def __init__(self, state: TrainState) -> None:
+        self.state = state
 
     def before_passes(self, stream: Tensor) -> None:
         """Before the passes."""
-        with _kernels(self.train_state):
-            before_passes(self.train_state, stream)
+        with _kernels(self.state):
+            before_passes(self.state, stream)
 
     def step(self, stream: Tensor) -> StepOutput:
         """One pass."""
-        with _kernels(self.train_state):
-            return train_step(self.train_state, stream)
+        with _kernels(self.state):
+            return train_step(self.state, stream)
 
     def after_passes(self, stream: Tensor, output: StepOutput) -> None:
         """After the passes."""
-        after_passes(self.train_state, stream, output)
+        after_passes(self.state, stream, output)
 
 
 @dataclass
@@ -81,10 +79,10 @@ class Graphs:
         compile: let torch.compile fuse the networks and the augmentation first.
     """
 
-    def __init__(self, train_state: TrainState, compile: bool = False) -> None:
-        self.train_state = train_state
+    def __init__(self, state: TrainState, compile: bool = False) -> None:
+        self.state = state
         self.preparing = 0.0
-        self._side = torch.cuda.Stream(train_state.device)
+        self._side = torch.cuda.Stream(state.device)
         self._runs: Counter[Hashable] = Counter()
         self._captured: dict[Hashable, _Captured] = {}
         self._uncompiled: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -94,33 +92,33 @@ class Graphs:
             # before this one counts against the limit as well.
             torch.compiler.reset()
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-            for module in _networks(train_state):
+            for module in _networks(state):
                 module.compile(dynamic=False)
-            train_state.augment.apply = torch.compile(train_state.augment.apply, dynamic=False)  # type: ignore[method-assign]
+            state.augment.apply = torch.compile(state.augment.apply, dynamic=False)  # type: ignore[method-assign]
 
     def before_passes(self, stream: Tensor) -> None:
         """Before the passes."""
-        if self.train_state.memory is not None and self.train_state.strategy.insert_at == "before":
-            self._run("before_passes", lambda images: before_passes(self.train_state, images), stream)
+        if self.state.memory is not None and self.state.strategy.insert_at == "before":
+            self._run("before_passes", lambda images: before_passes(self.state, images), stream)
 
     def step(self, stream: Tensor) -> StepOutput:
         """One pass."""
-        return self._run("step", lambda images: train_step(self.train_state, images), stream)
+        return self._run("step", lambda images: train_step(self.state, images), stream)
 
     def after_passes(self, stream: Tensor, output: StepOutput) -> None:
         """After the passes."""
-        if self.train_state.memory is None or self.train_state.strategy.insert_at == "before":
-            after_passes(self.train_state, stream, output)  # no work of the memory's to capture
+        if self.state.memory is None or self.state.strategy.insert_at == "before":
+            after_passes(self.state, stream, output)  # no work of the memory's to capture
             return
         # The captured part reads the last step's results where that step's graph leaves them.
         captured = any(step.result is output for step in self._captured.values())
-        self._run("after_passes", lambda images: after_passes(self.train_state, images, output), stream, ready=captured)
+        self._run("after_passes", lambda images: after_passes(self.state, images, output), stream, ready=captured)
 
     def _run(self, part: str, function: Callable[[Tensor], T], stream: Tensor, ready: bool = True) -> T:
         if not self._settled:
-            with _kernels(self.train_state, search=False), self._uncompiled():
+            with _kernels(self.state, search=False), self._uncompiled():
                 return function(stream)
-        key = part, self.train_state.strategy.graph_key(self.train_state.memory), len(stream)
+        key = part, self.state.strategy.graph_key(self.state.memory), len(stream)
         if (captured := self._captured.get(key)) is not None:
             captured.stream.copy_(stream)
             captured.graph.replay()
@@ -138,18 +136,18 @@ class Graphs:
     def _warm_up(self, function: Callable[[Tensor], T], stream: Tensor) -> T:
         """A real run on the stream that the capture will use."""
         self._side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._side), _kernels(self.train_state):
+        with torch.cuda.stream(self._side), _kernels(self.state):
             result = function(stream)
         torch.cuda.current_stream().wait_stream(self._side)
         return result
 
     def _capture(self, key: Hashable, function: Callable[[Tensor], T], stream: Tensor) -> T:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.train_state.generator)
+        graph.register_generator_state(self.state.generator)
         static = stream.clone()
         # Other threads, like one that reads images ahead, may go on using the device meanwhile.
         recording = torch.cuda.graph(graph, stream=self._side, capture_error_mode="thread_local")
-        with recording, _kernels(self.train_state):
+        with recording, _kernels(self.state):
             result = function(static)
         graph.replay()  # capturing only records: this is the run itself
         self._captured[key] = _Captured(graph, static, result)
@@ -158,53 +156,50 @@ class Graphs:
     @property
     def _settled(self) -> bool:
         """Compiling, capturing and the search for kernels pay for thousands of steps, not for those before replay."""
-        memory = self.train_state.memory
-        return memory is None or self.train_state.strategy.replaying(memory)
+        memory = self.state.memory
+        return memory is None or self.state.strategy.replaying(memory)
 
 
-def make_executor(name: str, train_state: TrainState) -> Executor:
+def make_executor(name: str, state: TrainState) -> Executor:
     """The executor of that name; ``auto`` captures graphs on a GPU and is eager elsewhere."""
-    choice("execution", name, EXECUTIONS)
-    host_work = train_state.memory is not None and train_state.memory.host_work
+    host_work = state.memory is not None and state.memory.host_work
     if name == "auto":
-        captures = train_state.device.type == "cuda" and not host_work and train_state.group.alone
+        captures = state.device.type == "cuda" and not host_work and state.group.single
         name = "graph" if captures else "eager"
     if name == "eager":
-        return Eager(train_state)
-    if not train_state.group.alone:
-        raise ConfigError(
-            f"execution '{name}' works in one process only; use 'eager' in a group of {train_state.group.size}"
-        )
+        return Eager(state)
+    if not state.group.single:
+        raise ConfigError(f"execution '{name}' works in one process only; use 'eager' in a group of {state.group.size}")
     if host_work:
-        kind = type(train_state.memory).__name__
+        kind = type(state.memory).__name__
         raise ConfigError(f"execution '{name}' cannot capture memory {kind}, which works on the host; use 'eager'")
-    if train_state.device.type != "cuda":
-        raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{train_state.device}'")
-    return Graphs(train_state, compile=name == "compiled")
+    if state.device.type != "cuda":
+        raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{state.device}'")
+    return Graphs(state, compile=name == "compiled")
 
 
-def _kernels(train_state: TrainState, search: bool = True) -> AbstractContextManager[object]:
+def _kernels(state: TrainState, search: bool = True) -> AbstractContextManager[object]:
     """How cuDNN picks its kernels: the fastest for these fixed shapes, or, in float32, exact and always the same.
 
     Args:
         search: try them all, which takes seconds for each new shape.
     """
-    if train_state.device.type != "cuda":
+    if state.device.type != "cuda":
         return nullcontext()
-    exact = train_state.autocast is None
+    exact = state.autocast is None
     flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
         enabled=True, benchmark=search and not exact, deterministic=exact, allow_tf32=not exact
     )
     return flags
 
 
-def _networks(train_state: TrainState) -> Iterator[nn.Module]:
+def _networks(state: TrainState) -> Iterator[nn.Module]:
     """Every network that a step runs: backbones and projectors, the teachers' too, and all heads."""
-    for root in (train_state.encoder, train_state.strategy):
+    for root in (state.encoder, state.strategy):
         for module in root.modules():
             if isinstance(module, Encoder):
                 yield module.backbone
                 yield module.projector
-    for owner in (train_state.strategy, train_state.strategy.method):
+    for owner in (state.strategy, state.strategy.method):
         if owner is not None:
             yield from (head for head in owner.children() if isinstance(head, Head))

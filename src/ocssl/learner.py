@@ -3,69 +3,56 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint, settings
-from ocssl.augment import CIFAR100_MEAN, CIFAR100_STD
+from ocssl import checkpoint
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
-from ocssl.build import assemble, check, seed_for
+from ocssl.build import build, seed_for
+from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
-from ocssl.images import Images, as_uint8
+from ocssl.format1 import upgrade_learner
+from ocssl.imaging import Images, as_uint8
+from ocssl.options import default_of
 from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
+from ocssl.version import __version__
 
-CHECK_EVERY = 100  # stream minibatches between looks at a GPU's nonfinite, each of which waits for the device
-SHAPING = (
-    "strategy", "method", "variant", "image_size", "stream_batch", "batch", "memory", "memory_size", "stem",
-    "hidden_dim", "output_dim", "options", "method_options", "memory_options",
-)  # fmt: skip
-"""Settings that decide on the tensors of a saved state."""
+CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
+
+
+class _Signature:
+    """Every setting as a keyword, for help and editors; read off the declarations when it is asked for."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, keyword, default=default_of(entry.field), annotation=entry.field.annotation)
+                for name, entry in settings().items()
+            ]
+        )
 
 
 class Learner:
     """An encoder that learns from an unlabelled image stream in one pass and can be used at any moment.
 
-    One thread may learn while others transform or save; each waits until a minibatch of another is over.
+    Settings are given by name: ``Learner(strategy="cla-e", omega=0.3, memory_size=500)``. Which there are depends on
+    the strategy, method, memory, optimiser, augmentation and backbone; ``ocssl list settings`` prints all of them. A
+    setting that no part reads is refused. ``backbone`` may also be a module from images ``(n, 3, s, s)`` to vectors
+    ``(n, d)``. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
 
-    Args:
-        strategy: how the past is kept; see ``ocssl.strategies.names()``.
-        method: the objective, ``"simsiam"`` or ``"simclr"``; unset for strategies that bring their own.
-        backbone: ``"resnet18"``, a narrow ``"resnet18-w16"``, a tiny ``"convnet"``, ``"timm:NAME"``, or a module from
-            images to vectors.
-        image_size: side of the square images.
-        stream_batch: images per stream minibatch (b_s).
-        batch: images per training step (b); unset: the stream minibatch, plus 128 where the strategy replays.
-        passes: training steps per stream minibatch (n_p).
-        memory: ``"fifo"``, ``"reservoir"`` or ``"minred"``; unset: the strategy's own choice.
-        memory_size: samples the memory keeps.
-        lr, momentum, weight_decay: of SGD; the learning rate is constant.
-        omega: strength of the alignment; unset: the strategy's own.
-        tau: decay of the moving-average teacher.
-        augmentation: ``"clean"`` or ``"authors"``; unset: as the variant says.
-        variant: ``"clean"`` (ours), ``"authors"`` (the choices of the paper's public code) or ``"origin"`` (what the
-            compared method's own paper does).
-        options, method_options, memory_options: further settings of the strategy, the method and the memory.
-        joint_views: all views in one forward pass, nearly twice as fast; unset: yes, except in the authors' variant.
-            Batches of thirty images or fewer learn more with ``False``, each view alone.
-        sync_norm: in a group of processes, batch norm sees the rows of all of them, not each process its own only.
-        hidden_dim, output_dim: widths of the projector and the other heads.
-        stem: of the backbone; ``"auto"`` takes the small one up to 64 pixels.
-        mean, std: normalisation per channel.
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"`` (bf16 on a GPU); ``"fp64"`` to compare two ways of computing.
-        execution: how steps are run: ``"eager"``, ``"graph"``, ``"compiled"``, or ``"auto"``.
-        seed: of the weights and of every draw.
-        device: ``"auto"`` takes a GPU where there is one.
+    One thread may learn while others transform or save; each waits until a minibatch of another is over.
 
     >>> import numpy as np
     >>> learner = Learner(strategy="cla-e", backbone="resnet18-w16", image_size=16, stream_batch=4, batch=8, passes=1,
@@ -77,87 +64,54 @@ class Learner:
     (10, 128)
     >>> learner.budget.spent   # two steps on 4 images, two views each: replay has not begun
     16
+    >>> Learner(strategy="er", memory_size=500, device="cpu")
+    Learner(strategy='er', memory_size=500, device='cpu')
     """
 
-    def __init__(
-        self,
-        *,
-        strategy: str = "cla-e",
-        method: str | None = None,
-        backbone: str | nn.Module = "resnet18",
-        image_size: int = 32,
-        stream_batch: int = 10,
-        batch: int | None = None,
-        passes: int = 3,
-        memory: str | None = None,
-        memory_size: int = 2000,
-        lr: float = 0.1,
-        omega: float | None = None,
-        tau: float = 0.999,
-        augmentation: Literal["clean", "authors"] | None = None,
-        variant: Literal["clean", "authors", "origin"] = "clean",
-        options: Mapping[str, Any] | None = None,
-        method_options: Mapping[str, Any] | None = None,
-        memory_options: Mapping[str, Any] | None = None,
-        joint_views: bool | None = None,
-        sync_norm: bool = True,
-        momentum: float = 0.9,
-        weight_decay: float = 1e-4,
-        hidden_dim: int = 512,
-        output_dim: int = 2048,
-        stem: Literal["auto", "small", "standard"] = "auto",
-        mean: Sequence[float] = CIFAR100_MEAN,
-        std: Sequence[float] = CIFAR100_STD,
-        precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto",
-        execution: Literal["auto", "eager", "graph", "compiled"] = "auto",
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.strategy = strategy
-        self.method = method
-        self.backbone = backbone
-        self.image_size = image_size
-        self.stream_batch = stream_batch
-        self.batch = batch
-        self.passes = passes
-        self.memory = memory
-        self.memory_size = memory_size
-        self.lr = lr
-        self.omega = omega
-        self.tau = tau
-        self.augmentation = augmentation
-        self.variant = variant
-        self.options = options
-        self.method_options = method_options
-        self.memory_options = memory_options
-        self.joint_views = joint_views
-        self.sync_norm = sync_norm
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.hidden_dim = hidden_dim
-        self.output_dim = output_dim
-        self.stem = stem
-        self.mean = mean
-        self.std = std
-        self.precision = precision
-        self.execution = execution
-        self.seed = seed
-        self.device = str(device)  # a torch.device is taken too
+    config: LearnerConfig
+    __signature__ = _Signature()
+
+    def __init__(self, **settings: Any) -> None:
+        backbone = settings.get("backbone")
+        self._module = backbone if isinstance(backbone, nn.Module) else None
+        self._given = dict(settings)
+        if "device" in settings and settings["device"] is not None:
+            settings["device"] = str(settings["device"])  # a torch.device is taken too
+        if self._module is not None:
+            settings.pop("backbone")
+        elif "backbone" in settings and not isinstance(backbone, str | None):
+            raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
+        self.config = parse_learner(settings, own_backbone=self._module is not None)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._begin()
 
     def _begin(self) -> None:
-        check(self)
-        self.train_state = assemble(self)
-        self.executor: Executor = make_executor(self.execution, self.train_state)
+        self.train_state = build(self.config, self._module)
+        self.executor: Executor = make_executor(self.config.execution, self.train_state)
         self.budget = Budget(views=self.train_state.strategy.views)
         self.seen = 0
         """Images trained on so far; those still pending are not counted."""
         self.output: StepOutput | None = None
         """What the last step left: its samples, views, features and losses."""
-        self._at_once = settings.batch_size(self.strategy, self.stream_batch, self.batch)
-        side = self.image_size
+        side = self.config.image_size
         self._pending = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.train_state.device)
+
+    if not TYPE_CHECKING:  # settings can be read as attributes; code of the package reads them off the configuration
+
+        def __getattr__(self, name: str) -> Any:
+            config = vars(self).get("config")
+            if config is not None and name in type(config).model_fields:
+                return self._module if name == "backbone" and self._module is not None else getattr(config, name)
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if "config" in vars(self) and name in type(self.config).model_fields:
+                raise ConfigError(f"settings of a learner are fixed; make another with {name}={value!r}")
+            super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        shown = self.config.non_defaults() | ({"backbone": self._module} if self._module is not None else {})
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     # ------------------------------------------------------------------ learning
 
@@ -171,16 +125,16 @@ class Learner:
                 processes, this one's part: the stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
         """
-        pixels = as_uint8(images, self.image_size)
-        with self._room_for(f"{len(pixels):,}", "send fewer of them at once"):
+        pixels = as_uint8(images, self.config.image_size)
+        with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
             arrived = pixels.to(self.train_state.device, non_blocking=True)
             queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
-        whole = len(queue) - len(queue) % self.stream_batch
-        for start in range(0, whole, self.stream_batch):
+        whole = len(queue) - len(queue) % self.config.stream_batch
+        for start in range(0, whole, self.config.stream_batch):
             # What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
             with self._lock:
-                self._pending = queue[start + self.stream_batch :]
-                self._fit(queue[start : start + self.stream_batch])
+                self._pending = queue[start + self.config.stream_batch :]
+                self._fit(queue[start : start + self.config.stream_batch])
             if callback is not None:
                 callback(self)
         self._pending = queue[whole:].clone()
@@ -191,11 +145,14 @@ class Learner:
 
         Where :meth:`partial_fit` was cut short, what it had left waits too, and goes first, in full minibatches.
         """
-        if self.pending % self.stream_batch == 1 and not self.train_state.joint_views:
+        if self.pending % self.config.stream_batch == 1 and not self.train_state.joint_views:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
         while self.pending:
             with self._lock:
-                stream, self._pending = self._pending[: self.stream_batch], self._pending[self.stream_batch :]
+                stream, self._pending = (
+                    self._pending[: self.config.stream_batch],
+                    self._pending[self.config.stream_batch :],
+                )
                 self._fit(stream)
         return self
 
@@ -214,11 +171,11 @@ class Learner:
         train_state = self.train_state
         before = train_state.strategy.insert_at == "before"
         remedy = "choose a smaller batch or backbone, or free the device, and go on from the last save"
-        with self._room_for(f"training on {self._at_once}", remedy):
+        with self._oom_guard(f"training on {self.config.batch}", remedy):
             self.executor.before_passes(stream)
             if train_state.memory is not None and before:
                 train_state.memory.count(len(stream))
-            for _ in range(self.passes):
+            for _ in range(self.config.passes):
                 self.output = self.executor.step(stream)
                 self.budget.charge(self.output.trained)
             assert self.output is not None
@@ -226,11 +183,11 @@ class Learner:
         if train_state.memory is not None and not before:
             train_state.memory.count(len(stream))
         self.seen += len(stream)
-        if train_state.device.type == "cpu" or self.seen // self.stream_batch % CHECK_EVERY == 0:
+        if train_state.device.type == "cpu" or self.seen // self.config.stream_batch % CHECK_EVERY == 0:
             self.check_finite()
 
-    def _room_for(self, images: str, remedy: str) -> AbstractContextManager[None]:
-        side = self.image_size
+    def _oom_guard(self, images: str, remedy: str) -> AbstractContextManager[None]:
+        side = self.config.image_size
         return oom_guard(self.train_state.device, f"{images} images of {side}×{side}", remedy)
 
     def check_finite(self) -> None:
@@ -242,7 +199,7 @@ class Learner:
             parts = [name for i, name in enumerate(names) if bits >> i & 1]
             raise DivergedError(
                 f"the loss became NaN or infinite at step {step} (part: {', '.join(parts) or 'unknown'}); "
-                f"a smaller lr than {self.lr:g} usually helps"
+                "a smaller learning rate usually helps"
             )
 
     def _loss_names(self) -> list[str]:
@@ -262,13 +219,15 @@ class Learner:
     @torch.no_grad()
     def encode(self, images: Images, *, batch: int = 512) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device."""
-        train_state, batch = self.train_state, settings.require("batch", batch, low=1, whole=True)
-        pixels = as_uint8(images, self.image_size)
+        if not hasattr(batch, "__index__") or batch < 1:
+            raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
+        train_state = self.train_state
+        pixels = as_uint8(images, self.config.image_size)
         network = train_state.encoder.backbone
         autocast = torch.autocast(
             train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
         )
-        room = self._room_for(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
+        room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
         with self._lock, room, autocast:
             network.eval()
             try:
@@ -301,15 +260,15 @@ class Learner:
     def fit(self, images: Images, y: object = None) -> Learner:
         """Begin anew and learn from the images in one pass, a last incomplete minibatch included.
 
-        This is what pipelines call. Whatever was learned before is gone; :meth:`partial_fit` goes on with it.
+        Pipelines call this. What was learned before is gone; :meth:`partial_fit` goes on with it.
 
         Args:
             images: as for :meth:`partial_fit`.
-            y: ignored; pipelines pass labels along, and this learner has no use for them.
+            y: ignored; pipelines pass labels, and a learner reads none.
         """
-        pixels = as_uint8(images, self.image_size)
+        pixels = as_uint8(images, self.config.image_size)
         if self._begun:
-            if isinstance(self.backbone, nn.Module):
+            if self._module is not None:
                 raise ConfigError(
                     "fit cannot begin anew with a backbone of your own, which has learned; make a Learner"
                 )
@@ -322,15 +281,20 @@ class Learner:
         return self.fit(images).transform(images)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments as they were given."""
-        return {name: getattr(self, name) for name in _setting_names()}
+        """Every setting by name: as it was given, or its default."""
+        given = {name: value for name, value in self._given.items() if value is not None}
+        return dict(self.config) | given
 
     def set_params(self, **parameters: Any) -> Learner:
-        """Change arguments of the constructor before anything was learned."""
+        """Change settings before anything was learned; those that the new parts do not read are dropped."""
         if self._begun:
             raise ConfigError("this learner has learned already; make another with the new settings")
-        check_names(parameters)
-        vars(self).update(vars(Learner(**{**self.get_params(), **parameters})))
+        kept = {name: value for name, value in self._given.items() if name not in parameters}
+        if any(name in REGISTRIES for name in parameters):
+            names = {name: value for name, value in (kept | parameters).items() if isinstance(value, str)}
+            read = known_names({name: value for name, value in names.items() if name in REGISTRIES})
+            kept = {name: value for name, value in kept.items() if name in read}
+        vars(self).update(vars(type(self)(**kept, **parameters)))
         return self
 
     @property
@@ -347,7 +311,7 @@ class Learner:
         with self._lock:
             self.check_finite()
             facts, tensors = self._facts(), self._tensors()
-            self.train_state.group.lead(lambda: checkpoint.write(path, "learner", facts, tensors))
+            self.train_state.group.on_main(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
     def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
@@ -356,36 +320,54 @@ class Learner:
         Args:
             path: the folder that :meth:`save` wrote.
             backbone: needed, with the architecture of then, if the learner was built on a module of your own.
-            overrides: arguments of the constructor that may differ here, e.g. ``device="cpu"``.
+            overrides: settings that may differ here, e.g. ``device="cpu"``.
         """
-        check_names(overrides)
         facts, tensors = checkpoint.read(path, "learner")
-        changed: list[str] = []
+        known = settings()
+        for name in overrides:
+            if name not in known:
+                raise unknown("setting", name, known, list_all=False)
+        before: dict[str, Any] = {}
         try:
-            parameters = {**facts["parameters"], **overrides}
+            before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
             if backbone is not None:
-                parameters["backbone"] = backbone
-            elif parameters["backbone"] is None:
+                before["backbone"] = backbone
+            elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            changed = [name for name in SHAPING if parameters.get(name) != facts["parameters"].get(name)]
-            learner = cls(**parameters)
-            learner._restore(facts, tensors)
-        except (CheckpointError, KeyError, TypeError, RuntimeError) as error:
-            reason = " ".join(str(error).split())  # torch lists misfits over several lines
-            if changed:
-                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed)
+            return cls._restored({**before, **overrides}, facts, tensors)
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
+            changed = [name for name in overrides if overrides[name] != before.get(name)]
+            if changed and cls._fits(before, facts, tensors):
+                if all(known[name].marks.affects == "nothing" for name in changed):
+                    raise
+                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed if name != "device")
                 raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"'{path}' does not fit this version of ocssl: {reason}") from error
+            reason = " ".join(str(error).split())  # torch lists misfits over several lines
+            saved = facts.get("versions", {}).get("ocssl", "an unknown version")
+            raise CheckpointError(
+                f"'{path}' was saved by ocssl {saved} and does not fit ocssl {__version__}: {reason}"
+            ) from error
+
+    @classmethod
+    def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
+        learner = cls(**given)
+        learner._restore(facts, tensors)
         return learner
 
+    @classmethod
+    def _fits(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+        """Whether a saved state can be loaded with its own settings."""
+        try:
+            cls._restored({**given, "device": "cpu"}, facts, tensors)
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError):
+            return False
+        return True
+
     def _facts(self) -> dict[str, Any]:
-        parameters = self.get_params()
-        if isinstance(self.backbone, nn.Module):
-            parameters["backbone"] = None
         return {
-            "parameters": parameters,
+            "config": self.config.to_dict(),
             "seen": self.seen,
             "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
             "strategy": self.train_state.strategy.host_state(),
@@ -404,24 +386,20 @@ class Learner:
         }
         if train_state.memory is not None:
             tensors |= {f"memory.{name}": tensor for name, tensor in train_state.memory.state_dict().items()}
-        return tensors | {f"momentum.{i}": velocity for i, velocity in enumerate(train_state.optimizer.velocities)}
+        return tensors | train_state.optimizer.state_dict()
 
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
         train_state = self.train_state
-        train_state.encoder.load_state_dict(part("encoder."))
-        train_state.strategy.load_state_dict(part("strategy."))
+        train_state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
+        train_state.strategy.load_state_dict(checkpoint.sub_state(tensors, "strategy."))
         train_state.strategy.load_host_state(facts["strategy"])
         if train_state.memory is not None:
-            train_state.memory.load_state_dict(part("memory."))
-        for i, velocity in enumerate(train_state.optimizer.velocities):
-            velocity.copy_(tensors[f"momentum.{i}"])
+            train_state.memory.load_state_dict(checkpoint.sub_state(tensors, "memory."))
+        train_state.optimizer.load_state_dict(tensors)
         if facts["generator"] == train_state.device.type:
             train_state.generator.set_state(tensors["generator"])
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
-            train_state.generator.manual_seed(seed_for(self.seed, facts["budget"]["steps"]))
+            train_state.generator.manual_seed(seed_for(self.config.seed, facts["budget"]["steps"]))
         train_state.steps.copy_(tensors["steps"])
         if tensors["pending"].shape[1:] != self._pending.shape[1:]:
             raise CheckpointError("the images that wait for a full minibatch are of another size")
@@ -434,15 +412,3 @@ class Learner:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock())
-
-
-def _setting_names() -> list[str]:
-    return [name for name in inspect.signature(Learner.__init__).parameters if name != "self"]
-
-
-def check_names(given: Iterable[str]) -> None:
-    """Refuse the first name that is no setting of a learner."""
-    known = _setting_names()
-    for name in given:
-        if name not in known:
-            raise unknown("setting of a learner", name, known)

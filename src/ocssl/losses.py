@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 def full(tensor: Tensor) -> Tensor:
-    """In float32 at least; what has more precision, or none (integers, booleans), stays as it is.
+    """float16 and bfloat16 as float32; other types unchanged.
 
     >>> full(torch.ones(1, dtype=torch.bfloat16)).dtype, full(torch.ones(1, dtype=torch.float64)).dtype
     (torch.float32, torch.float64)
@@ -26,7 +26,7 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Compute a loss in float32 even under autocast: low temperatures magnify what bfloat16 rounds away."""
+    """Compute a loss in float32 even under autocast, because low temperatures amplify the rounding of bfloat16."""
 
     @functools.wraps(loss)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -43,7 +43,7 @@ def _raised(value: object) -> object:
 
 @_full_precision
 def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
-    """−cos(predicted, target), averaged over everything but the feature axis. The target receives no gradient.
+    """−cos(predicted, target), averaged over all axes but the last. The target receives no gradient.
 
     Args:
         predicted: ``(..., d)``.
@@ -109,7 +109,7 @@ def relation_distillation(
 ) -> Tensor:
     """Cross-entropy between the past and the current model's softmaxed similarities of each sample to the others.
 
-    One sample, or two, have nothing to tell apart: 0.
+    It is 0 for one or two samples.
 
     Args:
         current: ``(n, d)``, L2-normalised features of the model in training.
@@ -132,11 +132,11 @@ def relation_distillation(
 
 @_full_precision
 def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Tensor:
-    """Osiris' cross loss, one direction: each sample's two views attract, the other set's samples repel.
+    """The cross loss of Osiris in one direction: positives are the two views of a sample, negatives the other set.
 
     Args:
         here: ``(2, n, d)``, both views of the anchors.
-        there: ``(2, m, d)``, both views of the other set: the negatives.
+        there: ``(2, m, d)``, both views of the negatives.
 
     >>> here = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]])
     >>> there = torch.tensor([[[0.0, 1.0]], [[0.0, 1.0]]])

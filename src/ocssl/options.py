@@ -2,8 +2,8 @@
 
 A part of a learner or of a run (strategy, method, memory, optimiser, augmentation, backbone, stream) has an inner class
 ``Options``. A configuration combines the options of the parts that it names into one flat, frozen model
-(:func:`combine`), so a setting that no part reads cannot be given. Flags, ``--set``, help, documentation tables, ``repr``
-and digests are read off these declarations.
+(:func:`combine`), so a setting that no part reads cannot be given. Flags, ``--set``, help, documentation tables,
+``repr`` and digests are read off these declarations.
 
 >>> class Blur:
 ...     class Options(Options):
@@ -20,22 +20,23 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import annotated_types
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from ocssl.common.console import short_value
 from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 
 Affects = Literal["experiment", "numbers", "nothing"]
-"""What a setting decides. ``experiment``: what is measured. ``numbers``: the last bits or what else is measured; a resumed
-run keeps it, but runs that differ in it are one experiment. ``nothing``: where files lie, on what device, how often."""
+"""What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is measured;
+a resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, times."""
 
 
 @dataclass(frozen=True)
@@ -45,24 +46,32 @@ class Marks:
     Attributes:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
+        common: whether help on one screen shows it. Every setting is a flag.
     """
 
     symbol: str | None = None
     affects: Affects = "experiment"
+    common: bool = False
 
 
 def setting(
-    default: Any, description: str, *, symbol: str | None = None, affects: Affects = "experiment", **constraints: Any
+    default: Any,
+    description: str,
+    *,
+    symbol: str | None = None,
+    affects: Affects = "experiment",
+    common: bool = False,
+    **constraints: Any,
 ) -> Any:
     """Declare a setting of an ``Options`` class.
 
     Args:
         default: used where nothing is given.
-        description: one sentence; it is the help text of the flag and the row of the documentation table.
+        description: a sentence or two. Help shows the first clause, the documentation table all of it.
         constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
     """
     field: FieldInfo = Field(default, description=description, **constraints)
-    field.metadata.append(Marks(symbol, affects))
+    field.metadata.append(Marks(symbol, affects, common))
     return field
 
 
@@ -82,8 +91,7 @@ class Options(BaseModel):
         >>> Coarse().lr, Coarse.model_fields["lr"].description
         (0.3, 'Learning rate.')
         """
-        field = FieldInfo.merge_field_infos(cls.model_fields[name], default=default)
-        return field
+        return FieldInfo.merge_field_infos(cls.model_fields[name], default=default)
 
     def select(self, kind: type[O]) -> O:
         """The settings of one part, as that part declares them."""
@@ -133,7 +141,7 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
     >>> class Sgd(Options):
     ...     lr: float = setting(0.1, "Learning rate.")
     >>> combine(Core, Sgd)(lr=0.2)
-    Core(lr=0.2, seed=0)
+    Core(seed=0, lr=0.2)
     """
     parts = tuple(dict.fromkeys(part for part in parts if part.model_fields))
     owner: dict[str, type[Options]] = dict.fromkeys(base.model_fields, base)
@@ -145,7 +153,8 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
             owner[name] = part
     if not parts:
         return base
-    return create_model(base.__name__, __base__=(base, *parts), __module__=base.__module__)
+    bases: tuple[Any, ...] = (*reversed(parts), base)  # pydantic lists the fields of the last base first
+    return create_model(base.__name__, __base__=bases, __module__=base.__module__)
 
 
 def validate(model: type[O], given: Mapping[str, Any], prefix: str = "") -> O:
@@ -217,43 +226,48 @@ def _bounds(field: FieldInfo) -> str:
     for entry in field.metadata:
         match entry:
             case annotated_types.Ge():
-                low = f"of at least {entry.ge:g}"  # type: ignore[str-format]
+                low = f"of at least {entry.ge:g}"
             case annotated_types.Gt():
-                low = f"above {entry.gt:g}"  # type: ignore[str-format]
+                low = f"above {entry.gt:g}"
             case annotated_types.Le():
-                high = f"at most {entry.le:g}"  # type: ignore[str-format]
+                high = f"at most {entry.le:g}"
             case annotated_types.Lt():
-                high = f"below {entry.lt:g}"  # type: ignore[str-format]
+                high = f"below {entry.lt:g}"
     if low.startswith("of at least") and high.startswith("at most"):
         return f" from {low.removeprefix('of at least ')} to {high.removeprefix('at most ')}"
     return "".join(f" {word}" for word in (" and ".join(filter(None, (low, high))),) if word)
 
 
-def to_kind(text: str, field: FieldInfo) -> Any:
-    """The text of a flag as a value of the setting: YAML, except where the setting is a text."""
-    raise NotImplementedError
-
-
 @dataclass(frozen=True)
 class Declared:
-    """A setting and where it is declared, for tables and help.
+    """A setting and the parts that declare it, for help, tables and messages.
 
     Attributes:
         name: as users write it.
-        values: what it takes, in words.
-        owners: the parts that read it, e.g. ``("strategy cla-b", "strategy cla-e")``; empty for settings of every learner.
-        defaults: by part where they differ.
+        field: its declaration; the first part's where several have it.
+        owners: parts by kind, e.g. ``{"strategy": ["cla-b", "cla-e"]}``; empty for settings of every learner or run.
+        defaults: the default of each part, e.g. ``{"cla-b": 0.1, "cla-e": 0.3}``.
     """
 
     name: str
     field: FieldInfo
-    owners: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] | None = None
+    owners: Mapping[str, list[str]]
+    defaults: Mapping[str, Any]
 
     @property
     def values(self) -> str:
         """What it takes, in words."""
         return describe(self.field)
+
+    @property
+    def default(self) -> str:
+        """Its default as text; by part where parts differ."""
+        found: dict[str, list[str]] = {}
+        for part, value in self.defaults.items():
+            found.setdefault("unset" if value is None else short_value(value), []).append(part)
+        if len(found) == 1:
+            return next(iter(found))
+        return ", ".join(f"{value} ({', '.join(parts)})" for value, parts in found.items())
 
     @property
     def description(self) -> str:
@@ -262,51 +276,56 @@ class Declared:
 
     @property
     def marks(self) -> Marks:
-        """Its symbol and what it affects."""
+        """Its symbol, what it affects, and whether it is common."""
         return marks(self.field)
 
+    @property
+    def readers(self) -> str:
+        """Who reads it, in words; empty for settings of every learner or run.
 
-def declared(options: Mapping[str, type[Options]]) -> Iterator[Declared]:
-    """Every setting of some parts once, with all parts that read it.
+        >>> Declared("omega", FieldInfo(), {"strategy": ["cla-b", "cla-e"]}, {}).readers
+        'strategies cla-b, cla-e'
+        """
+        plural = {"strategy": "strategies", "memory": "memories"}
+        return " and ".join(f"{plural.get(kind, kind + 's')} {', '.join(names)}" for kind, names in self.owners.items())
+
+
+def declared(options: Mapping[tuple[str, str], Mapping[str, FieldInfo]]) -> dict[str, Declared]:
+    """Every setting of some parts once, by name, with all parts that declare it.
 
     Args:
-        options: by the part's name, e.g. ``{"strategy cla-e": ClaE.Options}``.
+        options: fields by kind and name of the part, e.g. ``{("strategy", "cla-e"): ClaE.Options.model_fields}``;
+            ``("", "")`` for core settings.
     """
-    found: dict[str, dict[str, FieldInfo]] = {}
-    for part, model in options.items():
-        for name, field in model.model_fields.items():
+    found: dict[str, dict[tuple[str, str], FieldInfo]] = {}
+    for part, part_fields in options.items():
+        for name, field in part_fields.items():
             found.setdefault(name, {})[part] = field
+    result = {}
     for name, fields in found.items():
-        values = {part: field.get_default(call_default_factory=True) for part, field in fields.items()}
-        first = next(iter(fields.values()))
-        differ = any(value != first.get_default(call_default_factory=True) for value in values.values())
-        yield Declared(name, first, tuple(fields), values if differ else None)
+        owners: dict[str, list[str]] = {}
+        for kind, owner in fields:
+            if kind and owner not in owners.setdefault(kind, []):
+                owners[kind].append(owner)
+        defaults = {part: default_of(field) for (_, part), field in reversed(fields.items())}
+        result[name] = Declared(name, next(iter(fields.values())), owners, dict(reversed(defaults.items())))
+    return result
 
 
-def difference(before: Options, after: Options, affects: tuple[Affects, ...] = ("experiment", "numbers")) -> str | None:
-    """The first setting of the given kinds in which two configurations differ; None where there is none."""
-    names = [*type(before).model_fields, *(name for name in type(after).model_fields)]
-    for name in dict.fromkeys(names):
-        fields = [type(config).model_fields.get(name) for config in (before, after)]
-        field = fields[0] or fields[1]
-        if field is None or marks(field).affects not in affects:
-            continue
-        if getattr(before, name, None) != getattr(after, name, None):
-            return name
-    return None
+def default_of(field: FieldInfo) -> Any:
+    """The default of a declared setting."""
+    return field.get_default(call_default_factory=True)
 
 
-def show(config: Options, defaults: Options | None = None) -> str:
-    """Settings as keyword arguments, those at their default left out."""
-    parts = []
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        default = (
-            getattr(defaults, name, None) if defaults is not None else field.get_default(call_default_factory=True)
-        )
-        if value != default:
-            parts.append(f"{name}={value!r}")
-    return ", ".join(parts)
+def differing(before: Options, after: Options, *affects: Affects) -> list[str]:
+    """Names of settings that two configurations of the same or of different parts have differently.
 
-
-_ = Self
+    Args:
+        affects: only settings that affect these.
+    """
+    fields = {**type(before).model_fields, **type(after).model_fields}
+    return [
+        name
+        for name, field in fields.items()
+        if marks(field).affects in affects and getattr(before, name, None) != getattr(after, name, None)
+    ]

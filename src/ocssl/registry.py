@@ -1,14 +1,18 @@
-"""Names for things that others may add to: strategies, methods, memories, backbones, data sets.
+"""Registries of named parts: strategies, methods, memories, optimisers, augmentations, backbones, data sets, streams.
 
-A decorator registers; an unknown name is refused with the nearest known one; packages installed beside ocssl can
-announce theirs through an entry point group and are imported only when their name is asked for. Modules named in
-``OCSSL_PLUGINS``, separated by commas, are imported as soon as a name is not known without them, or all are listed.
+A decorator registers a part under a name. An unknown name is refused with the nearest known one. Installed packages can
+add parts through an entry point group; they are imported when their name is used. Modules named in ``OCSSL_PLUGINS``,
+separated by commas, are imported when a name is not known without them and when names are listed.
 
 >>> animals = Registry[type]("animal")
 >>> @animals.register("cat")
 ... class Cat: ...
->>> animals.names()
-['cat']
+>>> @animals.register("cat", variant="original")
+... class Wildcat: ...
+>>> animals.names(), animals.variants("cat")
+(['cat'], ['original'])
+>>> animals.get("cat", variant="original").__name__, animals.get("cat", variant="authors").__name__
+('Wildcat', 'Cat')
 >>> animals.get("cta")
 Traceback (most recent call last):
 ...
@@ -20,7 +24,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
@@ -31,8 +37,11 @@ T = TypeVar("T")
 PLUGINS = "OCSSL_PLUGINS"
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
-    """The error for a name nobody registered, suggesting the nearest known one.
+def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True) -> ConfigError:
+    """The error for a name that is not registered; it suggests the nearest known name.
+
+    Args:
+        list_all: name all known ones, too.
 
     >>> str(unknown("method", "simsam", ["simsiam", "simclr"]))
     "unknown method 'simsam'; did you mean 'simsiam'? Known: simsiam, simclr"
@@ -40,11 +49,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
-    return ConfigError(f"unknown {kind} '{name}'{hint} Known: {', '.join(known)}")
+    every = f" Known: {', '.join(known)}" if list_all else ""
+    return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
 
 
 def import_plugins() -> None:
-    """Import the modules that ``OCSSL_PLUGINS`` names, for what they register; a second time does nothing."""
+    """Import the modules that ``OCSSL_PLUGINS`` names, so that they register their parts."""
     for module in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
         try:
             importlib.import_module(module)
@@ -55,38 +65,51 @@ def import_plugins() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """An exception in a line."""
+    """An exception as one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Entry points by name; looking through all installed packages takes milliseconds, so once for each search path."""
+    return {point.name: point for point in entry_points(group=group)}
+
+
 class Registry(Generic[T]):
-    """A table of named things of one kind, in the order of their registration.
+    """Named parts of one kind, in the order of their registration.
 
     Args:
-        kind: what one entry is called in messages, e.g. ``"strategy"``.
-        group: entry point group that third-party packages may use, e.g. ``"ocssl.strategies"``.
+        kind: the word for one part in messages, e.g. ``"strategy"``.
+        group: entry point group of third-party packages, e.g. ``"ocssl.strategies"``.
     """
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
         self.group = group
         self._entries: dict[str, T] = {}
+        self._variants: dict[tuple[str, str], T] = {}
         self._unlisted: set[str] = set()
 
-    def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
-        """Decorator: make the decorated thing available under ``name``; a name is taken once.
+    def register(self, name: str, *, variant: str | None = None, listed: bool = True) -> Callable[[T], T]:
+        """Decorator: register the decorated part as ``name``. A name can be registered once.
 
         Args:
-            listed: whether :meth:`names` shows it; what exists for a special purpose only need not be.
+            variant: register it as this variant of ``name``, e.g. ``"authors"``.
+            listed: whether :meth:`names` contains it.
         """
 
         def add(entry: T) -> T:
-            if name in self._entries:
-                raise ConfigError(f"{self.kind} '{name}' is already registered, as {self._entries[name]!r}")
-            self._entries[name] = entry
-            if not listed:
-                self._unlisted.add(name)
+            taken = self._entries.get(name) if variant is None else self._variants.get((name, variant))
+            if taken is not None:
+                what = f"'{name}'" if variant is None else f"'{name}' in variant '{variant}'"
+                raise ConfigError(f"{self.kind} {what} is already registered, as {taken!r}")
+            if variant is not None:
+                self._variants[name, variant] = entry
+            else:
+                self._entries[name] = entry
+                if not listed:
+                    self._unlisted.add(name)
             return entry
 
         return add
@@ -97,8 +120,12 @@ class Registry(Generic[T]):
         listed = [name for name in self._entries if name not in self._unlisted]
         return [*listed, *(name for name in self._announced() if name not in self._entries)]
 
-    def get(self, name: str) -> T:
-        """The entry called ``name``; :class:`ConfigError` with the nearest known name otherwise."""
+    def variants(self, name: str) -> list[str]:
+        """The variants of ``name`` that differ from its plain entry, e.g. ``["authors", "original"]``."""
+        return [variant for entry, variant in self._variants if entry == name]
+
+    def get(self, name: str, variant: str = "default") -> T:
+        """The entry ``name``, in a variant where there is one; :class:`ConfigError` with the nearest name otherwise."""
         if not isinstance(name, str):
             raise ConfigError(f"{self.kind} must be a name, not {name!r}")
         if name not in self:
@@ -106,7 +133,7 @@ class Registry(Generic[T]):
         if name not in self._entries:
             entry = self._load(self._announced()[name])
             self._entries.setdefault(name, entry)
-        return self._entries[name]
+        return self._variants.get((name, variant), self._entries[name])
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:
@@ -115,7 +142,7 @@ class Registry(Generic[T]):
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""
-        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+        return _entry_points(self.group, tuple(sys.path)) if self.group else {}
 
     def _load(self, point: EntryPoint) -> T:
         try:

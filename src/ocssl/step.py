@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ocssl.augment import Augmentation
 from ocssl.batch import StepOutput
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Encoder
-from ocssl.optimizer import SGD
+from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
 
 NONFINITE_BITS = 16  # how many parts of a loss an nonfinite can tell apart
@@ -38,11 +38,11 @@ class TrainState:
     strategy: Strategy
     memory: Memory | None
     augment: Augmentation
-    optimizer: SGD
+    optimizer: Optimizer
     generator: torch.Generator
     autocast: torch.dtype | None
     joint_views: bool
-    group: Group
+    group: ProcessGroup
     steps: Tensor
     nonfinite: Tensor
 
@@ -64,7 +64,7 @@ class TrainState:
 
         Statistics that each batch norm took of its own rows alone are averaged too.
         """
-        if not self.group.alone:
+        if not self.group.single:
             gradients = (parameter.grad for parameter in self.optimizer.parameters)
             self.group.average(gradient for gradient in gradients if gradient is not None)
             self.group.average(
@@ -75,50 +75,47 @@ class TrainState:
             )
 
 
-def train_step(train_state: TrainState, stream: Tensor) -> StepOutput:
+def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     """One pass over a stream minibatch.
 
     Args:
         stream: ``(n, 3, s, s)`` uint8, on the training state's device.
     """
-    strategy, encoder = train_state.strategy, train_state.encoder
-    batch = strategy.compose(stream, train_state.memory, train_state.generator)
-    views = train_state.augment(batch.images, views=strategy.views, generator=train_state.generator)
-    mixed = strategy.mix(views, batch, train_state.generator)
+    strategy, encoder = state.strategy, state.encoder
+    batch = strategy.compose(stream, state.memory, state.generator)
+    views = state.augment(batch.images, views=strategy.views, generator=state.generator)
+    mixed = strategy.mix(views, batch, state.generator)
 
-    with torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None):
-        features = encoder(mixed, train_state.joint_views)
+    with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+        features = encoder(mixed, state.joint_views)
         losses = strategy.losses(batch, mixed, features)
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 
-    train_state.optimizer.zero_grad()
+    state.optimizer.zero_grad()
     total.backward()
-    train_state.average()
-    for _ in range(strategy.update_repeats):
-        train_state.optimizer.step()
+    state.average()
+    state.optimizer.step()
 
     with torch.no_grad():
         parts = {name: loss.detach() for name, loss in losses.items()}
-        train_state.check_losses([*parts.values()])
+        state.check_losses([*parts.values()])
         output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()})
-        strategy.after_step(output, encoder, train_state.memory)
+        strategy.after_step(output, encoder, state.memory)
     return output
 
 
 @torch.no_grad()
-def before_passes(train_state: TrainState, stream: Tensor) -> None:
+def before_passes(state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
-    if train_state.memory is not None and train_state.strategy.insert_at == "before":
-        with torch.autocast(
-            train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
-        ):
-            columns = train_state.strategy.features_before(train_state.augment.normalize(stream), train_state.encoder)
-        train_state.memory.insert(stream, columns, train_state.generator)
+    if state.memory is not None and state.strategy.insert_at == "before":
+        with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+            columns = state.strategy.features_before(state.augment.normalize(stream), state.encoder)
+        state.memory.insert(stream, columns, state.generator)
 
 
 @torch.no_grad()
-def after_passes(train_state: TrainState, stream: Tensor, output: StepOutput) -> None:
+def after_passes(state: TrainState, stream: Tensor, output: StepOutput) -> None:
     """After the passes: the others let them in now, with what the last pass knew of them."""
-    if train_state.memory is not None and train_state.strategy.insert_at == "after":
-        train_state.memory.insert(stream, train_state.strategy.features_after(output), train_state.generator)
-    train_state.strategy.after_minibatch(train_state.encoder)
+    if state.memory is not None and state.strategy.insert_at == "after":
+        state.memory.insert(stream, state.strategy.features_after(output), state.generator)
+    state.strategy.after_minibatch(state.encoder)

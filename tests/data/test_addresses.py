@@ -15,7 +15,6 @@ from pictures import assert_holds, chw, cifar_batch, encoded, make_tar, pixels, 
 from PIL import Image
 
 from ocssl import data
-from ocssl.data.decode import BadImage, decode
 from ocssl.data.formats.cifar import CIFAR10, CifarReader
 from ocssl.data.formats.files import any_folder, image_files
 from ocssl.data.formats.hub import _of_config, _shards
@@ -23,6 +22,7 @@ from ocssl.data.formats.parquet import ParquetReader
 from ocssl.data.formats.svhn import SvhnReader
 from ocssl.data.formats.tar import TarReader
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage, decode
 
 # Parquet --------------------------------------------------------------------------------------------------------------
 

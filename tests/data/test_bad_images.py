@@ -17,8 +17,8 @@ from pictures import chw, encoded, make_tar, pixels, png, write
 from PIL import ExifTags, Image, ImageOps
 
 from ocssl import data
-from ocssl.data.decode import BadImage, decode
 from ocssl.errors import DataError
+from ocssl.imaging import BadImage, decode
 
 GOOD = pixels(0, 32, 32, 3)
 JPEG = encoded(Image.fromarray(GOOD), "JPEG")

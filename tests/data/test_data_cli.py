@@ -13,8 +13,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from ocssl.cli.app import app
+from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.data.preview import CAPTION, CELL, GAP, HEADING, preview_grid
-from ocssl.data.source import DatasetInfo, ResidentDataset
 from ocssl.errors import DataError, OcsslError
 
 

@@ -13,10 +13,9 @@ import torch
 from pictures import chw, pixels, png, write
 from PIL import Image
 
-from ocssl import data
-from ocssl.data import build, cache
-from ocssl.data.cache import MappedDataset
-from ocssl.data.source import ResidentDataset
+from ocssl import data, imaging
+from ocssl.data import cache, cache_writer
+from ocssl.data.dataset import MappedDataset, ResidentDataset
 from ocssl.errors import DataError
 
 COUNT, PER_CHUNK = 23, 5
@@ -27,7 +26,7 @@ def pile(tmp_path, monkeypatch):
     """23 pictures of 8×8 in two class folders, decoded in chunks of five."""
     for number in range(COUNT):
         write(tmp_path / "pile" / "ab"[number % 2] / f"{number:02d}.png", png(pixels(number, 8, 8, 3)))
-    monkeypatch.setattr(build, "CHUNK_BYTES", PER_CHUNK * 3 * 8 * 8)
+    monkeypatch.setattr(cache_writer, "CHUNK_BYTES", PER_CHUNK * 3 * 8 * 8)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     return tmp_path / "pile"
 
@@ -36,13 +35,13 @@ def pile(tmp_path, monkeypatch):
 def decoded(monkeypatch):
     """Names of the pictures that were decoded, in order."""
     names = []
-    real = build.decode
+    real = imaging.decode
 
     def recording(picture, size=None):
         names.append(picture.name)
         return real(picture, size)
 
-    monkeypatch.setattr(build, "decode", recording)
+    monkeypatch.setattr(imaging, "decode", recording)
     return names
 
 
@@ -52,11 +51,11 @@ def expected(pile):
     return images, [0] * len(range(0, COUNT, 2)) + [1] * len(range(1, COUNT, 2))
 
 
-def assert_complete(source, pile):
+def assert_complete(dataset, pile):
     images, labels = expected(pile)
-    assert torch.equal(source.images(range(COUNT)), images)
-    assert source.labels.tolist() == labels
-    assert source.classes == ("a", "b")
+    assert torch.equal(dataset.images(range(COUNT)), images)
+    assert dataset.labels.tolist() == labels
+    assert dataset.classes == ("a", "b")
 
 
 def load(pile, **options):
@@ -66,7 +65,7 @@ def load(pile, **options):
 def break_after(monkeypatch, count):
     """Decoding stops with an error after so many pictures."""
     done = []
-    real = build.decode
+    real = imaging.decode
 
     def failing(picture, size=None):
         if len(done) == count:
@@ -74,7 +73,7 @@ def break_after(monkeypatch, count):
         done.append(picture)
         return real(picture, size)
 
-    monkeypatch.setattr(build, "decode", failing)
+    monkeypatch.setattr(imaging, "decode", failing)
 
 
 def test_the_second_start_decodes_nothing(pile, decoded):
@@ -176,43 +175,43 @@ def test_large_sets_are_mapped_and_give_the_same_images(pile, monkeypatch):
     assert isinstance(load(pile), ResidentDataset)
     monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
     monkeypatch.setattr(MappedDataset, "_GIVE_BACK_BYTES", 100)
-    source = load(pile)
-    assert isinstance(source, MappedDataset)
-    assert_complete(source, pile)
+    dataset = load(pile)
+    assert isinstance(dataset, MappedDataset)
+    assert_complete(dataset, pile)
     chosen = torch.tensor([7, 0, 7, 22])
-    assert torch.equal(source.images(chosen), expected(pile)[0][chosen])
+    assert torch.equal(dataset.images(chosen), expected(pile)[0][chosen])
 
 
 def test_images_are_copies_that_a_caller_may_change(pile, monkeypatch):
     for limit in (1 << 30, 0):
         monkeypatch.setattr(cache, "RESIDENT_BYTES", limit)
-        source = load(pile)
-        source.images([0]).zero_()
-        assert_complete(source, pile)
+        dataset = load(pile)
+        dataset.images([0]).zero_()
+        assert_complete(dataset, pile)
 
 
 def test_an_iterable_too_large_for_memory_is_mapped(own_cache, monkeypatch):
     monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
-    source = data.from_iterable(pixels(number, 8, 8, 3) for number in range(10))
-    assert isinstance(source, MappedDataset)
-    assert torch.equal(source.images([9])[0], torch.from_numpy(chw(pixels(9, 8, 8, 3)).copy()))
+    dataset = data.from_iterable(pixels(number, 8, 8, 3) for number in range(10))
+    assert isinstance(dataset, MappedDataset)
+    assert torch.equal(dataset.images([9])[0], torch.from_numpy(chw(pixels(9, 8, 8, 3)).copy()))
     assert list(own_cache.iterdir()) == []
 
 
 def test_two_who_want_the_same_set_decode_it_once(pile, decoded):
-    sources = []
-    threads = [threading.Thread(target=lambda: sources.append(load(pile))) for _ in range(2)]
+    datasets = []
+    threads = [threading.Thread(target=lambda: datasets.append(load(pile))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(decoded) == COUNT
-    assert len(sources) == 2
+    assert len(datasets) == 2
 
 
 def test_too_little_space_is_told_before_anything_is_written(pile, own_cache, monkeypatch):
-    usage = build.shutil.disk_usage(pile)
-    monkeypatch.setattr(build.shutil, "disk_usage", lambda path: usage._replace(free=100))
+    usage = cache_writer.shutil.disk_usage(pile)
+    monkeypatch.setattr(cache_writer.shutil, "disk_usage", lambda path: usage._replace(free=100))
     with pytest.raises(DataError, match=r"needs 0\.0 GB and 0\.0 GB are free; free some space"):
         load(pile)
 
@@ -228,8 +227,10 @@ def test_a_disk_that_fills_up_keeps_what_was_done(pile, own_cache, monkeypatch, 
         return open(path, mode, **options)
 
     with monkeypatch.context() as full:
-        full.setattr(build, "open", filling, raising=False)
-        with pytest.raises(DataError, match=r"cannot write the image cache .*: no space is left; free some space"):
+        full.setattr(cache_writer, "open", filling, raising=False)
+        with pytest.raises(
+            DataError, match=r"cannot write '.*': No space left on device; free some space or point OCSSL_CACHE"
+        ):
             load(pile)
     before = len(decoded)
     assert_complete(load(pile, verify=True), pile)
@@ -265,7 +266,7 @@ def waiting_at_most(monkeypatch, images):
 
 
 def test_large_pictures_that_become_small_do_not_pile_up_in_memory(monkeypatch):
-    monkeypatch.setattr(build, "CHUNK_BYTES", 10 * 3 * 64 * 64)
+    monkeypatch.setattr(cache_writer, "CHUNK_BYTES", 10 * 3 * 64 * 64)
     assert waiting_at_most(monkeypatch, lambda count: (pixels(i, 64, 64, 3) for i in range(count))) <= 45
 
 

@@ -10,9 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ocssl.data.shuffle import permutation
-from ocssl.data.streams import Stream, blurred, class_incremental, iid, ordered, split_validation
+from ocssl.data.streams import (
+    Stream,
+    blurred,
+    class_incremental,
+    iid,
+    ordered,
+    permutation,
+    registry,
+    split_validation,
+)
 from ocssl.errors import ConfigError, InputError
+from ocssl.options import validate
 
 
 def labels_with(counts: list[int]) -> torch.Tensor:
@@ -172,6 +181,68 @@ def test_a_column_of_times_orders_the_stream_and_ties_keep_their_order():
 def test_a_missing_key_is_named():
     with pytest.raises(InputError, match="sample 1 has no key"):
         ordered(keys=[1.0, float("nan"), 2.0])
+    some = ordered(keys=[1.0, float("nan"), 2.0, 0.5], indices=torch.tensor([3, 2, 0]), stream_batch=3)
+    assert flat(some) == [3, 0, 2], "only the samples that take part need a key"
+    with pytest.raises(InputError, match="sample 1 has no key"):
+        ordered(keys=[1.0, float("nan"), 2.0], indices=torch.tensor([1, 2]))
+
+
+LABELS = torch.arange(6).repeat(21)
+TRAIN, _ = split_validation(LABELS, 0.1, seed=4)
+TIMES = np.arange(len(LABELS))[::-1] % 50
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        (
+            "class-incremental",
+            {"experiences": 3},
+            lambda: class_incremental(LABELS, 3, indices=TRAIN, data_seed=5, stream_batch=4),
+        ),
+        (
+            "blurred",
+            {"experiences": 3, "overlap": 0.5},
+            lambda: blurred(LABELS, 3, overlap=0.5, indices=TRAIN, data_seed=5, stream_batch=4, last="drop"),
+        ),
+        ("ordered", {"experiences": 2}, lambda: ordered(indices=TRAIN, experiences=2, stream_batch=4, last="drop")),
+        ("ordered", {"sort_by": "time"}, lambda: ordered(keys=TIMES, indices=TRAIN, stream_batch=4, last="drop")),
+        ("iid", {}, lambda: iid(indices=TRAIN, epochs=2, data_seed=5, batch=4, last="carry")),
+    ],
+)
+def test_a_run_finds_every_kind_by_name_and_gets_full_minibatches(name, options, expected):
+    kind = registry.get(name)
+    stream = kind(validate(kind.Options, options)).build(
+        LABELS, indices=TRAIN, data_seed=5, stream_batch=4, epochs=2, column={"time": TIMES}.__getitem__
+    )
+    assert stream.fingerprint() == expected().fingerprint()
+    assert {len(batch) for batch in stream} == {4}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_kind_of_stream_has_defaults_and_takes_all_samples(name):
+    stream = registry.get(name)().build(torch.arange(20).repeat(10), stream_batch=10)
+    assert sorted(flat(stream)) == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("class-incremental", {"experiences": 0}, "experiences must be a whole number of at least 1, not 0"),
+        ("blurred", {"overlap": -0.1}, "overlap must be a number from 0 to 1, not -0.1"),
+        ("ordered", {"overlap": 0.1}, "unknown setting 'overlap'"),
+        ("iid", {"online_passes": 1.5}, "online_passes must be a whole number of at least 1, not 1.5"),
+    ],
+)
+def test_options_out_of_range_are_refused(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(registry.get(name).Options, options)
+
+
+def test_sorting_by_a_column_needs_columns():
+    kind = registry.get("ordered")
+    with pytest.raises(ConfigError, match="sort_by is 'time', and this data set has no columns"):
+        kind(validate(kind.Options, {"sort_by": "time"})).build(LABELS)
 
 
 def test_a_stream_of_many_epochs_draws_one_at_a_time():
@@ -190,11 +261,11 @@ def test_a_stream_of_many_epochs_draws_one_at_a_time():
     ("make", "message"),
     [
         (lambda: class_incremental(torch.tensor([0, 1]), 3), "2 classes cannot make 3 experiences"),
-        (lambda: class_incremental(None), "needs labels and the source has none"),
-        (lambda: split_validation(None), "needs labels and the source has none"),
+        (lambda: class_incremental(None), "labels are needed and the data set has none"),
+        (lambda: split_validation(None), "labels are needed and the data set has none"),
         (lambda: class_incremental(torch.zeros(3), 1), "one-dimensional integer tensor"),
         (lambda: split_validation(torch.tensor([0, 1]), fraction=1.0), "below 1, not 1.0"),
-        (lambda: blurred(torch.tensor([0, 1]), 2, overlap=1.5), "overlap must lie between 0 and 1"),
+        (lambda: blurred(torch.tensor([0, 1]), 2, overlap=1.5), "overlap must be a number from 0 to 1, not 1.5"),
         (lambda: iid(10, 0), "at least one epoch"),
         (lambda: iid(10, batch=0), "at least one sample"),
         (lambda: ordered(10, last="keep"), "'drop' or 'carry', not 'keep'"),

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from ocssl.errors import InputError
-from ocssl.evaluation import alignment, collapsed, effective_rank, feature_std
+from ocssl.evaluation import alignment, collapsed, diagnose_features, diagnostics, effective_rank, feature_std
+
+CORES = 3
 
 
 def cloud(count: int, dim: int, seed: int = 0) -> torch.Tensor:
@@ -56,7 +61,9 @@ def test_alignment_needs_a_target_for_every_row():
 
 
 def health(features: torch.Tensor) -> str | None:
-    return collapsed(std=feature_std(features), rank=effective_rank(features))
+    signs = diagnose_features(features)
+    assert signs == {"feature_std": feature_std(features), "effective_rank": effective_rank(features)}
+    return collapsed(std=signs["feature_std"], rank=signs["effective_rank"])
 
 
 def test_collapse_is_called_by_its_name():
@@ -66,3 +73,51 @@ def test_collapse_is_called_by_its_name():
     assert "to a point" in str(health(point))
     assert "to a line" in str(health(line))
     assert "diverged" in str(collapsed(std=math.nan, rank=3.0))
+
+
+@pytest.mark.parametrize(("rows", "enough"), [(1, False), (2, False), (7, False), (8, True), (9, True)])
+def test_a_batch_too_small_to_tell_is_not_called_collapsed(rows, enough):
+    signs = diagnose_features(torch.ones(rows, 4))
+    assert ("feature_std" in signs, "effective_rank" in signs) == (enough, enough)
+    assert (collapsed(signs.get("feature_std"), signs.get("effective_rank")) is not None) == enough
+
+
+@pytest.fixture
+def cores() -> Iterator[None]:
+    """Any number but one, whatever the machine has."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(CORES)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_features_are_diagnosed_on_one_core(cores, monkeypatch):
+    seen = []
+    monkeypatch.setattr(diagnostics, "effective_rank", lambda features: seen.append(torch.get_num_threads()) or 9.0)
+    assert diagnose_features(cloud(16, 4))["effective_rank"] == 9.0
+    assert (seen, torch.get_num_threads()) == ([1], CORES)
+
+
+def test_the_cores_come_back_after_an_error(cores, monkeypatch):
+    monkeypatch.setattr(diagnostics, "effective_rank", lambda features: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        diagnose_features(cloud(16, 4))
+    assert torch.get_num_threads() == CORES
+
+
+def test_two_threads_at_once_leave_the_cores_as_they_were(cores, monkeypatch):
+    """The second thread must not take the first one's single core for the program's number."""
+    together = threading.Barrier(2)
+
+    def waits(features: torch.Tensor) -> float:
+        try:  # where both could be in here at once, the one that came first leaves first
+            together.wait(timeout=0.2)
+        except threading.BrokenBarrierError:
+            return 1.0
+        return 2.0
+
+    monkeypatch.setattr(diagnostics, "effective_rank", waits)
+    with ThreadPoolExecutor(2) as threads:
+        ranks = [signs["effective_rank"] for signs in threads.map(diagnose_features, [cloud(16, 4)] * 2)]
+    assert ranks == [1.0, 1.0]  # one after the other
+    assert torch.get_num_threads() == CORES

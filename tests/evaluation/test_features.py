@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ocssl.errors import ConfigError, InputError
-from ocssl.evaluation import extract
+from ocssl.evaluation import extract, extract_parts, features
 
 IMAGES = torch.randint(256, (11, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -31,6 +31,37 @@ def test_progress_counts_images():
     heard: list[tuple[int, int]] = []
     extract(pixels, IMAGES, batch=4, progress=lambda done, total: heard.append((done, total)))
     assert heard == [(4, 11), (8, 11), (11, 11)]
+
+
+def test_parts_are_put_together_apart_and_counted_together():
+    heard: list[tuple[int, int]] = []
+    parts = [IMAGES[:3], IMAGES, IMAGES[4:9]]
+    found = extract_parts(pixels, parts, batch=4, progress=lambda done, total: heard.append((done, total)))
+    assert all(torch.equal(one, pixels(part)) for one, part in zip(found, parts, strict=True))
+    assert heard == [(3, 19), (7, 19), (11, 19), (14, 19), (18, 19), (19, 19)]
+
+
+@pytest.mark.parametrize(
+    ("side", "layout", "expected"), [(4, "first", 128), (8, "first", 32), (8, "last", 32), (64, "first", 16)]
+)
+def test_larger_images_go_through_in_smaller_chunks(monkeypatch, side, layout, expected):
+    monkeypatch.setitem(features.CHUNK_PIXELS, "cpu", 2048)
+    monkeypatch.setattr(features, "MIN_CHUNK", 16)
+    images = np.zeros((200, 3, side, side) if layout == "first" else (200, side, side, 3), dtype=np.uint8)
+    sizes: list[int] = []
+    extract(lambda images: sizes.append(len(images)) or torch.ones(len(images), 1), images)
+    assert sizes[0] == expected
+    assert sum(sizes) == 200
+
+
+def test_a_list_of_images_is_one_set():
+    assert torch.equal(extract(lambda images: pixels(torch.stack(images)), list(IMAGES)), pixels(IMAGES))
+
+
+@pytest.mark.gpu
+def test_features_stay_on_the_gpu_in_half_precision():
+    found = extract(pixels, IMAGES.cuda())
+    assert (found.device.type, found.dtype) == ("cuda", torch.float16)
 
 
 def test_no_gradient_is_kept():

@@ -48,9 +48,17 @@ def test_a_stream_of_one_experience_forgets_nothing():
     assert StreamMetrics.of([probe(1, 1, 1, 1)], [[0, 1, 2, 3]]).forgetting == 0
 
 
+def test_a_probe_after_the_last_experience_alone_gives_final_and_nothing_along_the_stream():
+    metrics = StreamMetrics.of(PROBES[-1:], EXPERIENCES)
+    assert (metrics.final, metrics.curve, metrics.matrix) == (66, (66,), ((50, 50, 90),))
+    assert (metrics.avg, metrics.forgetting) == (None, None)
+
+
 def test_every_experience_needs_its_probe():
     with pytest.raises(InputError, match="not 2 for 3"):
         StreamMetrics.of(PROBES[:2], EXPERIENCES)
+    with pytest.raises(InputError, match="not 0 for 3"):
+        StreamMetrics.of([], EXPERIENCES)
 
 
 def test_accuracy_counts_class_by_class():

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ocssl.errors import ConfigError, InputError
 from ocssl.evaluation import ProbeSchedule, linear_probe, linear_probes
+from ocssl.options import validate
 
 CIFAR100 = Path(__file__).parents[3] / "shared" / "data" / "cifar100"
 
@@ -233,10 +234,27 @@ def test_encoders_of_different_dimensions_cannot_share_a_batch():
         linear_probes([train[0], train[1][:, :9]], y, val, val_y, test, test_y, seed=0)
 
 
-@pytest.mark.parametrize("setting", [{"lr": 0}, {"batch": -1}, {"patience": 0}, {"factor": 1}, {"max_epochs": 0}])
-def test_an_impossible_schedule_is_refused(setting):
-    with pytest.raises(ConfigError, match=next(iter(setting))):
-        ProbeSchedule(**setting)
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"lr": 0}, "probe.lr must be a number above 0, not 0"),
+        ({"batch": -1}, "probe.batch must be a whole number of at least 1, not -1"),
+        ({"patience": 0}, "probe.patience must be a whole number of at least 1, not 0"),
+        ({"factor": 1}, "probe.factor must be a number above 1, not 1"),
+        ({"min_lr": "low"}, "probe.min_lr must be a number above 0, not 'low'"),
+        ({"max_epochs": 1.5}, "probe.max_epochs must be a whole number of at least 1, not 1.5"),
+        ({"epochs": 3}, "unknown setting 'probe.epochs'; did you mean 'probe.max_epochs'"),
+    ],
+)
+def test_an_impossible_schedule_is_refused(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(ProbeSchedule, setting, "probe.")
+
+
+def test_a_schedule_is_the_papers_unless_said_otherwise():
+    assert ProbeSchedule().to_dict() == {
+        "lr": 0.05, "batch": 256, "patience": 5, "factor": 3.0, "min_lr": 1e-4, "max_epochs": 100
+    }  # fmt: skip
 
 
 @pytest.mark.gpu

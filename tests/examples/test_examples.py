@@ -62,6 +62,11 @@ def test_a_strategy_of_ones_own_runs_beside_cla_at_the_same_budget(run) -> None:
     assert len({budget for _, budget in found}) == 1
 
 
+def test_cla_on_one_page_measures_the_features(run) -> None:  # type: ignore[no-untyped-def]
+    out = run("cla_on_one_page.py", "--images", 150)
+    assert re.findall(r"^(untrained|CLA-E) +1-NN [\d.]+ %$", out, re.MULTILINE) == ["untrained", "CLA-E"]
+
+
 def test_every_example_is_tested() -> None:
     text = Path(__file__).read_text()
     assert all(f'"{example.name}"' in text for example in EXAMPLES.glob("*.py"))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ocssl import Learner
 from ocssl.cli import app
-from ocssl.data.origin import Reader
+from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
 from ocssl.export.features import embed
@@ -65,7 +65,7 @@ def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Pa
     check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
 
 
-def stop_in_the_third_part(encoder: FrozenEncoder, origin: Reader, path: Path) -> None:
+def stop_in_the_third_part(encoder: FrozenEncoder, reader: Reader, path: Path) -> None:
     embedded: list[int] = []
 
     def stop(images: int) -> None:
@@ -74,17 +74,17 @@ def stop_in_the_third_part(encoder: FrozenEncoder, origin: Reader, path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        embed(encoder, origin, path, batch=4, part=8, progress=stop)
+        embed(encoder, reader, path, batch=4, part=8, progress=stop)
 
 
 def test_an_interrupted_embedding_goes_on_with_its_next_part(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_reader(str(frames))
-    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
+    reader = open_reader(str(frames))
+    stop_in_the_third_part(encoder, reader, tmp_path / "f.parquet")
     assert not (tmp_path / "f.parquet").exists()
     steps: list[int] = []
-    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
+    embed(encoder, reader, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
     assert steps == [16, 4, 3]  # two parts were there
     check(tmp_path / "f.parquet", encoder, frames)
 
@@ -93,12 +93,12 @@ def test_an_interrupted_embedding_goes_on_with_its_next_part(
 def test_a_finished_part_that_cannot_be_read_is_made_again(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path, length: int
 ) -> None:
-    origin = open_reader(str(frames))
-    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
+    reader = open_reader(str(frames))
+    stop_in_the_third_part(encoder, reader, tmp_path / "f.parquet")
     second = tmp_path / "f.parquet.parts" / "000001.parquet"
     second.write_bytes(second.read_bytes()[:length])
     steps: list[int] = []
-    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
+    embed(encoder, reader, tmp_path / "f.parquet", batch=4, part=8, progress=steps.append)
     assert steps == [8, 4, 4, 4, 3]  # the first part was there
     check(tmp_path / "f.parquet", encoder, frames)
 
@@ -106,13 +106,13 @@ def test_a_finished_part_that_cannot_be_read_is_made_again(
 def test_a_finished_part_with_holes_is_made_again_with_those_after_it(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_reader(str(frames))
-    stop_in_the_third_part(encoder, origin, tmp_path / "f.parquet")
+    reader = open_reader(str(frames))
+    stop_in_the_third_part(encoder, reader, tmp_path / "f.parquet")
     first = tmp_path / "f.parquet.parts" / "000000.parquet"
     content = first.read_bytes()
     first.write_bytes(bytes(500) + content[500:])
     steps: list[int] = []
-    embed(encoder, origin, tmp_path / "f.parquet", batch=4, part=9, progress=steps.append)
+    embed(encoder, reader, tmp_path / "f.parquet", batch=4, part=9, progress=steps.append)
     assert steps[0] == 0
     check(tmp_path / "f.parquet", encoder, frames)
 
@@ -120,14 +120,14 @@ def test_a_finished_part_with_holes_is_made_again_with_those_after_it(
 def test_a_second_embedding_into_the_same_file_is_refused_and_the_first_one_goes_on(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path
 ) -> None:
-    origin, refusals = open_reader(str(frames)), []
+    reader, refusals = open_reader(str(frames)), []
 
     def begin_another(images: int) -> None:
-        with pytest.raises(ConfigError, match=r"another process is writing '.*f\.parquet'; wait") as caught:
-            embed(encoder, origin, tmp_path / "f.parquet")
+        with pytest.raises(ConfigError, match=r"another process is working in '.*f\.parquet\.parts'") as caught:
+            embed(encoder, reader, tmp_path / "f.parquet")
         refusals.append(caught.value)
 
-    embed(encoder, origin, tmp_path / "f.parquet", batch=10, progress=begin_another)
+    embed(encoder, reader, tmp_path / "f.parquet", batch=10, progress=begin_another)
     assert len(refusals) == 4
     check(tmp_path / "f.parquet", encoder, frames)
 
@@ -146,12 +146,12 @@ def test_files_with_names_that_are_not_utf8_are_embedded_or_refused_by_an_escape
 def test_parts_of_another_encoder_are_not_mixed_in(
     encoder: FrozenEncoder, learner: Learner, frames: Path, tmp_path: Path
 ) -> None:
-    origin = open_reader(str(frames))
+    reader = open_reader(str(frames))
     with pytest.raises(ZeroDivisionError):
-        embed(encoder, origin, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
+        embed(encoder, reader, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
     other = of_learner(Learner(**{**learner.get_params(), "seed": 1}))
     with pytest.raises(ConfigError, match="features of another encoder"):
-        embed(other, origin, tmp_path / "f.parquet")
+        embed(other, reader, tmp_path / "f.parquet")
 
 
 def test_the_command_embeds_a_folder_and_refuses_an_empty_one(

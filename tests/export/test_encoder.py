@@ -32,6 +32,7 @@ def test_a_published_encoder_gives_the_learners_features_and_tells_its_story(lea
     assert np.array_equal(encoder.transform(IMAGES), learner.transform(IMAGES))
     facts = encoder.facts
     assert (facts["seen"], facts["cbp"], facts["strategy"]) == (8, learner.budget.spent, "cla-e")
+    assert (facts["memory_size"], facts["batch"], facts["image_size"]) == (8, 8, 8)
     assert facts["sources"] == {"folder:frames": 8}
     assert encoder.feature_dim == 32
     assert publish(learner, tmp_path / "encoder") == 2
@@ -94,6 +95,23 @@ def test_an_encoder_on_a_module_of_ones_own_asks_for_it(tmp_path: Path) -> None:
     assert np.array_equal(load(tmp_path / "encoder", backbone=own()).transform(IMAGES), learner.transform(IMAGES))
     with pytest.raises(CheckpointError, match="does not fit the backbone"):
         load(tmp_path / "encoder", backbone=nn.Sequential(nn.Flatten(), nn.Linear(192, 6)))
+
+
+def test_an_encoder_of_an_earlier_version_is_loaded(learner: Learner, tmp_path: Path) -> None:
+    """Its index named some settings, and held a few more in a group of their own."""
+    publish(learner, tmp_path / "encoder")
+    file = tmp_path / "encoder" / "encoder.json"
+    content = json.loads(file.read_text())
+    named = ("backbone", "image_size", "stem", "strategy", "method", "mean", "std", "seen", "cbp", "ocssl", "version")
+    grouped = ("stream_batch", "batch", "passes", "memory", "memory_size", "lr", "omega", "tau", "seed")
+    facts = content["facts"]
+    content["facts"] = {name: facts[name] for name in named} | {
+        "variant": "origin", "settings": {name: facts[name] for name in grouped}, "sources": {},
+    }  # fmt: skip
+    file.write_text(json.dumps(content))
+    encoder = load(tmp_path / "encoder")
+    assert np.array_equal(encoder.transform(IMAGES), learner.transform(IMAGES))
+    assert (encoder.version, encoder.facts["variant"], encoder.facts["batch"]) == (1, "origin", 8)
 
 
 @pytest.mark.parametrize(("place", "index", "lost"), [("encoder", "encoder", "stem"), ("saved", "learner", "budget")])

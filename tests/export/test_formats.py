@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_written_whole_is_said_in_a_line_and_an_earlier_on
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(CheckpointError, match=f"could not write '{target}': ") as caught:
+        with pytest.raises(CheckpointError, match=f"cannot write '{target}': ") as caught:
             export(encoder, target, to)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -146,7 +146,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     encoder = make("convnet-w8")
     with pytest.raises(CheckpointError, match="file' is a file; choose another place"):
         write_hub_folder(encoder, file)
-    with pytest.raises(CheckpointError, match="could not write"):
+    with pytest.raises(CheckpointError, match="cannot write"):
         export(encoder, file / "encoder.pt", "torchscript")
     assert file.read_text() == "mine"
 
@@ -172,7 +172,8 @@ def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp
     for part in (
         "license: apache-2.0",
         "| strategy | cla-e |",
-        "| protocol | clean, one pass |",
+        "| variant | clean |",
+        "| image_size | 16 |",
         "| images seen | 30 |",
         f"| cumulative backward passes (CBP) | {learner.budget.spent:,} |",
         "| lr | 0.05 |",
@@ -205,5 +206,7 @@ def test_the_command_writes_and_tells_the_difference(
     assert f"wrote {target}; features differ from the original by at most" in capsys.readouterr().out
     app(["export", source, "--to", "hub", "-o", str(tmp_path / "hub")], standalone_mode=False)
     assert (tmp_path / "hub" / "README.md").exists()
+    with pytest.raises(ConfigError, match="unknown format 'torchscipt'; did you mean 'torchscript'"):
+        app(["export", source, "--to", "torchscipt"], standalone_mode=False)
     with pytest.raises(ConfigError, match="only --to hub"):
         app(["export", source, "--to", "torchscript", "--data", "x"], standalone_mode=False)

@@ -8,10 +8,10 @@ from statistics import mean
 
 import pytest
 import torch
+from ocssl.runs.launch import start
 
 from ocssl.data.catalog import dataset_spec
-from ocssl.data.places import dataset_dirs, parquet_files
-from ocssl.runs.launch import start
+from ocssl.data.layout import dataset_dirs, parquet_files
 from ocssl.runs.presets import complete
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

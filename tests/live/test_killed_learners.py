@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Command, Process, wait_for
 from frames import tiny_options, write_frames
 from safetensors.numpy import load_file
 
+from helpers.command import Command, Process, wait_for
 from ocssl.export.encoder import published_version
-from ocssl.live.ledger import Ledger
+from ocssl.live.seen import SeenIndex
 
 COUNT = 202  # two more than whole minibatches
 WRITES_PER_SAVE = 9  # attempts to bring something safely to disk: learner, its place, encoder
@@ -25,8 +25,8 @@ def contents(state: Path, frames: Path) -> dict[str, object]:
     (last,) = (state / "checkpoints").glob("[0-9]*")
     (weights,) = (state / "encoder").glob("*.safetensors")
     saved = json.loads((last / "state.json").read_text())
-    with Ledger(state / "ledger.sqlite", saved["place"]["noted"]) as ledger:
-        learned = list(ledger.learned(f"folder:{frames}"))
+    with SeenIndex(state / "ledger.sqlite", saved["place"]["noted"]) as index:
+        learned = [name for name, problem in index.entries(f"folder:{frames}") if problem is None]
     (learner,) = (last / "learner").glob("*.safetensors")
     return {
         "learned": learned,

@@ -7,9 +7,9 @@ import io
 from pathlib import Path
 
 import pytest
-from command import Command
 from frames import tiny_options, write_frames
 
+from helpers.command import Command
 from ocssl.cli.learn import learn
 
 SCREEN = 40
@@ -26,7 +26,7 @@ def test_the_help_fits_a_screen_and_says_where_names_come_from(ocssl: Command) -
 def test_a_mistyped_setting_is_answered_with_those_of_a_learner(ocssl: Command, tmp_path: Path) -> None:
     code, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", "Lr=0.1")
     assert code == 2
-    assert "unknown setting of a learner 'Lr'; did you mean 'lr'?" in err
+    assert "unknown setting 'Lr'; did you mean 'lr'?" in err
     assert "dataset" not in err
     _, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", "=0.1")
     assert "'=0.1' must have the form key=value" in err

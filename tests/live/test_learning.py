@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -13,27 +15,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frames import TINY, frame, write_frame, write_frames
-from PIL import Image
+from frames import TINY, frame, png, write_frame, write_frames
 
 from ocssl import Learner, strategies
-from ocssl.data.origin import Item
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.live import Intervals, learn, pace
-from ocssl.live.arrivals import Arrivals
-from ocssl.live.ledger import Ledger
+from ocssl.live import autotune as tuning
+from ocssl.live import learn
+from ocssl.live.seen import SeenIndex
+from ocssl.live.sources import ImageStream
 from ocssl.live.state import StateFolder
 
 
+def entries(state: Path, source: str) -> dict[str, str | None]:
+    with SeenIndex(state / "ledger.sqlite", 10**9) as index:
+        return dict(index.entries(source))
+
+
 def learned(state: Path, source: str) -> list[str]:
-    with Ledger(state / "ledger.sqlite", 10**9) as ledger:
-        return list(ledger.learned(source))
+    return [name for name, problem in entries(state, source).items() if problem is None]
 
 
 def refused(state: Path, source: str) -> dict[str, str]:
-    with Ledger(state / "ledger.sqlite", 10**9) as ledger:
-        return dict(ledger.refused(source))
+    return {name: problem for name, problem in entries(state, source).items() if problem is not None}
 
 
 def by_hand(numbers: list[int]) -> Learner:
@@ -48,14 +53,8 @@ def assert_alike(first: Learner, second: Learner) -> None:
         assert torch.equal(one, other)
 
 
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(frame(number)).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 def quiet_learn(source: object, state: Path, **options: object) -> Learner:
-    return learn(str(source), state, **{"tell": lambda line: None, **TINY, **options})
+    return learn(str(source), state, **{"info": lambda line: None, **TINY, **options})
 
 
 def test_a_folder_is_learned_from_by_name_as_if_its_images_were_given_by_hand(tmp_path: Path) -> None:
@@ -85,12 +84,12 @@ def test_a_half_written_file_is_refused_for_now_and_learned_from_when_it_is_whol
     whole = late.read_bytes()
     late.write_bytes(whole[: len(whole) // 2])
     lines: list[str] = []
-    quiet_learn(frames, state, tell=lines.append)
+    quiet_learn(frames, state, info=lines.append)
     key = f"folder:{frames.resolve()}"
     assert "00003.png" not in learned(state, key)
     assert list(refused(state, key)) == ["00003.png"]
     assert sum("refused 00003.png: it is broken" in line for line in lines) == 1
-    quiet_learn(frames, state, tell=lines.append)
+    quiet_learn(frames, state, info=lines.append)
     assert sum("refused 00003.png" in line for line in lines) == 1  # nothing changed, so nothing is tried or told again
     late.write_bytes(whole)
     assert_alike(quiet_learn(frames, state), by_hand_in_calls([0, 1, 2, 4, 5, 6], [3]))
@@ -129,7 +128,7 @@ def test_files_with_names_that_are_not_utf8_are_learned_from_once(tmp_path: Path
 def test_a_refused_file_is_told_in_text_that_can_be_printed(tmp_path: Path) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(4)), []
     (frames / os.fsdecode(b"caf\xe9.png")).write_text("not an image")
-    quiet_learn(frames, tmp_path / "state", tell=lambda line: lines.append(line.encode("utf-8")))
+    quiet_learn(frames, tmp_path / "state", info=lambda line: lines.append(line.encode("utf-8")))
     assert lines[0].startswith(b"refused caf\\udce9.png: it is not an image")
 
 
@@ -159,7 +158,7 @@ def test_a_file_that_vanishes_while_it_is_opened_is_refused_and_welcome_later(
     with monkeypatch.context() as patched:
         patched.setattr(os.path, "exists", lambda path: True)
         (frames / "00004.png").unlink()
-        patched.setattr("ocssl.live.arrivals.image_files", lambda folder: [f"{n:05d}.png" for n in range(5)])
+        patched.setattr("ocssl.live.sources.image_files", lambda folder: [f"{n:05d}.png" for n in range(5)])
         assert quiet_learn(frames, tmp_path / "state").seen == 4
     assert refused(tmp_path / "state", f"folder:{frames.resolve()}") == {"00004.png": "it is not there"}
     write_frames(frames, range(4, 5))
@@ -283,7 +282,7 @@ def test_a_file_that_is_no_video_and_a_camera_without_number_are_refused(tmp_pat
         quiet_learn("camera:front", tmp_path / "state")
 
 
-class Frames(Arrivals):
+class Frames(ImageStream):
     """A source of one's own: so many frames by number."""
 
     key = "frames"
@@ -293,16 +292,16 @@ class Frames(Arrivals):
 
     def take(self, count: int) -> list[Item]:
         taken, self.numbers = self.numbers[:count], self.numbers[count:]
-        self.over = not self.numbers
+        self.exhausted = not self.numbers
         return [Item(str(number), frame(number)) for number in taken]
 
-    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         assert problem is None
 
 
 def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
     for count in (6, 11):
-        learner = learn(Frames(count), tmp_path / "state", tell=lambda line: None, **TINY)
+        learner = learn(Frames(count), tmp_path / "state", info=lambda line: None, **TINY)
     assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
 
 
@@ -316,45 +315,48 @@ def test_a_learner_goes_on_with_its_own_settings_only(tmp_path: Path) -> None:
     quiet_learn(frames, tmp_path / "state")
     with pytest.raises(ConfigError, match="was begun with batch=8, not 12"):
         quiet_learn(frames, tmp_path / "state", batch=12)
-    with pytest.raises(ConfigError, match="unknown setting of a learner 'batches'; did you mean 'batch'"):
+    with pytest.raises(ConfigError, match="unknown setting 'batches'; did you mean 'batch'"):
         quiet_learn(frames, tmp_path / "state", batches=12)
-    assert learn(str(frames), tmp_path / "state", tell=lambda line: None).batch == 8
+    assert learn(str(frames), tmp_path / "state", info=lambda line: None).batch == 8
 
 
 @pytest.fixture
-def short_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rungs that are measured in no time."""
+def two_presets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two presets that are measured in no time."""
     tiny = {"backbone": "convnet-w8", "passes": 1, "hidden_dim": 16, "output_dim": 32}
-    monkeypatch.setattr(pace, "LADDER", ((4, tiny), (12, tiny)))
+    monkeypatch.setattr(tuning, "PRESETS", ((4, tiny), (12, tiny)))
 
 
-@pytest.mark.parametrize("strategy", strategies.names())
-def test_every_strategy_needs_no_setting_but_its_name(tmp_path: Path, short_ladder: None, strategy: str) -> None:
+@pytest.mark.parametrize("strategy", strategies.registry.names())
+def test_every_strategy_needs_no_setting_but_its_name(tmp_path: Path, two_presets: None, strategy: str) -> None:
     frames = write_frames(tmp_path / "frames", range(23))
-    learner = learn(str(frames), tmp_path / "state", strategy=strategy, images_per_second=1e-3, tell=lambda line: None)
-    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    learner = learn(str(frames), tmp_path / "state", strategy=strategy, images_per_second=1e-3, info=lambda line: None)
+    replays = strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     assert (learner.seen, learner.batch) == (23, 22 if replays else 10)
 
 
 @pytest.mark.parametrize("stream_batch", [30, 64])
-def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, short_ladder: None, stream_batch: int) -> None:
+def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, two_presets: None, stream_batch: int) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(3)), []
-    options = {"stream_batch": stream_batch, "images_per_second": 1e-3, "tell": lines.append}
+    options = {"stream_batch": stream_batch, "images_per_second": 1e-3, "info": lines.append}
     assert learn(str(frames), tmp_path / "state", **options).batch == stream_batch + 12
     assert f"batch {stream_batch + 12}, passes 1" in lines[0]
 
 
-def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path) -> None:
+def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, warnings: list[str]) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(11)), []
-    quiet_learn(frames, tmp_path / "state", strategy="finetune", stream_batch=10, batch=10, tell=lines.append)
+    quiet_learn(
+        frames, tmp_path / "state", strategy="finetune", memory_size=None, stream_batch=10, batch=10, info=lines.append
+    )
     assert "11 images" in lines[-1]
-    assert not any("warning" in line or "rank" in line for line in lines)
+    assert not warnings
+    assert not any("rank" in line for line in lines)
 
 
 def test_a_last_image_that_cannot_be_learned_from_alone_waits_for_the_next_ones(tmp_path: Path) -> None:
     frames, state, lines = write_frames(tmp_path / "frames", range(9)), tmp_path / "state", []
     for _ in range(2):
-        learner = quiet_learn(frames, state, joint_views=False, tell=lines.append)
+        learner = quiet_learn(frames, state, joint_views=False, info=lines.append)
         assert (learner.seen, learner.pending) == (8, 1)
     assert sum("one image is left" in line for line in lines) == 2
     write_frames(frames, range(9, 12))
@@ -371,23 +373,23 @@ def own_network(seed: int) -> torch.nn.Module:
 
 
 def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_saved(
-    tmp_path: Path, short_ladder: None
+    tmp_path: Path, two_presets: None
 ) -> None:
     frames, own, lines = write_frames(tmp_path / "frames", range(11)), own_network(0), []
     before, begun = copy.deepcopy(own.state_dict()), []
 
-    def tell(line: str) -> None:
+    def info(line: str) -> None:
         lines.append(line)
         begun.append(all(torch.equal(before[name], value) for name, value in own.state_dict().items()))
 
-    first = learn(str(frames), tmp_path / "state", backbone=own, tell=tell)
+    first = learn(str(frames), tmp_path / "state", backbone=own, info=info)
     assert "with your Sequential, batch" in lines[0]
     assert "\n" not in lines[0]
     assert (begun[0], begun[-1]) == (True, False)
-    second = learn(str(frames), tmp_path / "state", backbone=own_network(1), tell=tell)
+    second = learn(str(frames), tmp_path / "state", backbone=own_network(1), info=info)
     assert_alike(first, second)
     with pytest.raises(CheckpointError, match="a backbone of your own; pass it"):
-        learn(str(frames), tmp_path / "state", tell=tell)
+        learn(str(frames), tmp_path / "state", info=info)
 
 
 def test_the_same_settings_go_on_whatever_kind_of_sequence_they_come_in(tmp_path: Path) -> None:
@@ -407,6 +409,45 @@ def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: P
     assert (state / "features.parquet").exists()
 
 
+def test_the_files_of_a_state_are_those_of_the_versions_before(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    names = {path.name for path in state.iterdir() if not path.name.startswith(".")}
+    assert names == {"checkpoints", "encoder", "ledger.sqlite", "metrics.jsonl"}
+    (saved,) = (state / "checkpoints").iterdir()
+    assert {path.name for path in saved.iterdir()} == {"learner", "state.json"}
+    place = {"noted": 4, "positions": {f"folder:{frames.resolve()}": 4}, "identities": {}}
+    size = (state / "metrics.jsonl").stat().st_size
+    assert json.loads((saved / "state.json").read_text()) == {"place": place, "metrics_bytes": size}
+    rows = sqlite3.connect(state / "ledger.sqlite").execute("SELECT source, name, number, problem FROM arrivals")
+    assert [*rows] == [(f"folder:{frames.resolve()}", f"{n:05d}.png", n + 1, None) for n in range(4)]
+
+
+OF_VERSION_0_1 = {
+    **TINY, "strategy": "cla-e", "method": None, "memory": None, "lr": 0.1, "omega": None, "tau": 0.999, "seed": 0,
+    "augmentation": None, "variant": "clean", "options": None, "method_options": None, "memory_options": None,
+    "joint_views": None, "sync_norm": True, "momentum": 0.9, "weight_decay": 1e-4, "stem": "auto", "precision": "auto",
+    "execution": "auto", "mean": list(IMAGENET_MEAN), "std": list(IMAGENET_STD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_state_of_version_0_1_goes_on(tmp_path: Path, own: bool) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(10)), tmp_path / "state"
+    backbone = {"backbone": own_network(0)} if own else {}
+    quiet_learn(frames, state, **backbone)
+    (index,) = state.glob("checkpoints/*/learner/learner.json")
+    saved = json.loads(index.read_text())
+    del saved["facts"]["config"]
+    saved["facts"]["parameters"] = OF_VERSION_0_1 | ({"backbone": None} if own else {})
+    index.write_text(json.dumps(saved))
+    write_frames(frames, range(10, 14))
+    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **({"backbone": own_network(0)} if own else {})})
+    for numbers in (range(10), range(10, 14)):
+        whole.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+    assert_alike(quiet_learn(frames, state, **backbone), whole)
+
+
 def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:
     frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
     quiet_learn(frames, state)
@@ -421,16 +462,18 @@ def test_a_state_whose_ledger_is_lost_is_not_taught_everything_again(tmp_path: P
     quiet_learn(frames, state)
     (state / "ledger.sqlite").unlink()
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=r"ledger\.sqlite' is gone, .* the 4 images .* put it back or choose"):
+        with pytest.raises(
+            CheckpointError, match=r"ledger\.sqlite' is missing, .* of 4 images .* put it back or choose"
+        ):
             quiet_learn(frames, state)
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1])
-def test_times_that_never_come_are_refused(seconds: float) -> None:
-    with pytest.raises(ConfigError, match="between saves"):
-        Intervals(save=seconds)
-    with pytest.raises(ConfigError, match="between reports"):
-        Intervals(report=seconds)
+def test_times_that_never_come_are_refused(tmp_path: Path, seconds: float) -> None:
+    for name in ("save_every", "report_every"):
+        with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0, not {seconds}"):
+            quiet_learn(tmp_path / "frames", tmp_path / "state", **{name: seconds})
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_size_of_nothing_is_refused(tmp_path: Path) -> None:
@@ -445,10 +488,10 @@ def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path
 
 
 def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
     frames = write_frames(tmp_path / "frames", range(24))
-    real, calls, lines = StateFolder.save, [], []
+    real, calls = StateFolder.save, []
 
     def sometimes_full(self: StateFolder, *arguments: object) -> None:
         calls.append(1)
@@ -457,16 +500,16 @@ def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(
         real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(StateFolder, "save", sometimes_full)
-    learner = quiet_learn(frames, tmp_path / "state", intervals=Intervals(save=0, report=100), tell=lines.append)
-    assert sum(line.startswith("warning: could not save: no space") for line in lines) == 3
+    learner = quiet_learn(frames, tmp_path / "state", save_every=0, report_every=100)
+    assert sum(line.startswith("could not save: no space") for line in warnings) == 3
     assert_alike(learner, by_hand(list(range(24))))
     assert len(learned(tmp_path / "state", f"folder:{frames.resolve()}")) == 24
 
 
 def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:
-    frames, lines = write_frames(tmp_path / "frames", range(4)), []
+    frames = write_frames(tmp_path / "frames", range(4))
     quiet_learn(frames, tmp_path / "state")
     write_frames(frames, range(4, 8))
     real, calls = StateFolder.save, []
@@ -478,6 +521,6 @@ def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
         real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(StateFolder, "save", full_at_first)
-    assert quiet_learn(frames, tmp_path / "state", tell=lines.append).seen == 8
-    assert lines[0].startswith("warning: could not save: no space left on device; learning goes on")
+    assert quiet_learn(frames, tmp_path / "state").seen == 8
+    assert warnings[0].startswith("could not save: no space left on device; learning goes on")
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))

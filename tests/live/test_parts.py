@@ -1,10 +1,9 @@
-"""The parts of live learning by themselves: ledger, paths, pace, drift."""
+"""The parts of live learning by themselves: index of seen images, paths, presets, drift."""
 
 from __future__ import annotations
 
 import copy
 import io
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,81 +11,82 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frames import TINY
+from frames import TINY, frame, png
+from PIL import Image
 
 from ocssl import Learner
-from ocssl.data.origin import Item
+from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.live import health, pace, sizes
-from ocssl.live.arrivals import Arrivals, Paths
-from ocssl.live.ledger import Ledger
-from ocssl.live.sizes import size_for
-from ocssl.live.state import StateFolder
-from ocssl.runs.folder import RunFolder
+from ocssl.imaging import BadImage
+from ocssl.live import autotune as tuning
+from ocssl.live import learning, sources
+from ocssl.live.autotune import autotune, image_size_for
+from ocssl.live.learning import Monitor, progress_line
+from ocssl.live.seen import SeenIndex
+from ocssl.live.sources import FolderStream, ImageStream, PathStream, file_stamp
 
 
-def test_a_ledger_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger") as ledger:
+def test_an_index_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:
+    with SeenIndex(tmp_path / "seen") as index:
         for name in "abc":
-            ledger.add("cam", name)
-        ledger.commit()
-    with Ledger(tmp_path / "ledger", count=2) as ledger:
-        assert [ledger.holds("cam", name, "") for name in "abc"] == [True, True, False]
-        assert ledger.count == 2
+            index.add("cam", name)
+        index.commit()
+    with SeenIndex(tmp_path / "seen", size=2) as index:
+        assert [index.has("cam", name, "") for name in "abc"] == [True, True, False]
+        assert index.size == 2
 
 
-def test_a_ledger_that_was_not_committed_holds_its_lines_for_now_only(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger") as ledger:
-        ledger.add("cam", "a")
-        assert ledger.holds("cam", "a", "")
-    with Ledger(tmp_path / "ledger", count=1) as ledger:
-        assert not ledger.holds("cam", "a", "")
+def test_an_index_that_was_not_committed_holds_its_lines_for_now_only(tmp_path: Path) -> None:
+    with SeenIndex(tmp_path / "seen") as index:
+        index.add("cam", "a")
+        assert index.has("cam", "a", "")
+    with SeenIndex(tmp_path / "seen", size=1) as index:
+        assert not index.has("cam", "a", "")
 
 
-def test_a_ledger_that_cannot_be_written_says_so_and_keeps_its_lines(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger") as ledger:
-        ledger._file.execute("PRAGMA max_page_count = 4")
+def test_an_index_that_cannot_be_written_says_so_and_keeps_its_lines(tmp_path: Path) -> None:
+    with SeenIndex(tmp_path / "seen") as index:
+        index._file.execute("PRAGMA max_page_count = 4")
         for number in range(2000):
-            ledger.add("cam", f"{number:06d}")
+            index.add("cam", f"{number:06d}")
         with pytest.raises(CheckpointError, match="cannot be read or written: database or disk is full"):
-            ledger.commit()
-        assert ledger.holds("cam", "000000", "")
-        ledger._file.execute("PRAGMA max_page_count = 100000")
-        ledger.commit()
-        assert len(list(ledger.learned("cam"))) == 2000
+            index.commit()
+        assert index.has("cam", "000000", "")
+        index._file.execute("PRAGMA max_page_count = 100000")
+        index.commit()
+        assert len(list(index.entries("cam"))) == 2000
 
 
-def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ledger").write_bytes(b"not a database" * 100)
-    with pytest.raises(CheckpointError, match=r"the ledger '.*' cannot be read"):
-        Ledger(tmp_path / "ledger")
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    (tmp_path / "seen").write_bytes(b"not a database" * 100)
+    with pytest.raises(CheckpointError, match=r"the index of images '.*' cannot be read"):
+        SeenIndex(tmp_path / "seen")
 
 
-def test_a_ledger_takes_file_names_that_are_not_utf8_and_gives_them_back(tmp_path: Path) -> None:
+def test_an_index_takes_file_names_that_are_not_utf8_and_gives_them_back(tmp_path: Path) -> None:
     source, name, other = (os.fsdecode(text) for text in (b"folder:/d\xe9p\xf4t", b"caf\xe9.png", b"caf\xe8.png"))
-    with Ledger(tmp_path / "ledger") as ledger:
-        ledger.add(source, name)
-        ledger.add(source, other, stamp="10 bytes", problem="it is broken")
-        ledger.add(source, "caf\u00e9.png")
-        ledger.commit()
-    with Ledger(tmp_path / "ledger", count=3) as ledger:
-        assert list(ledger.learned(source)) == [name, "caf\u00e9.png"]
-        assert list(ledger.refused(source)) == [(other, "it is broken")]
-        assert [ledger.holds(source, each, "") for each in (name, other, "caf\\udce9.png")] == [True, False, False]
+    with SeenIndex(tmp_path / "seen") as index:
+        index.add(source, name)
+        index.add(source, other, stamp="10 bytes", problem="it is broken")
+        index.add(source, "caf\u00e9.png")
+        index.commit()
+    with SeenIndex(tmp_path / "seen", size=3) as index:
+        assert list(index.entries(source)) == [(name, None), (other, "it is broken"), ("caf\u00e9.png", None)]
+        assert [index.has(source, each, "") for each in (name, other, "caf\\udce9.png")] == [True, False, False]
 
 
-def taken(paths: Paths) -> list[str]:
-    """All that a list of paths gives before it is over."""
+def taken(paths: PathStream) -> list[str]:
+    """All that a list of paths gives before it is exhausted."""
     names: list[str] = []
-    while not paths.over:
+    while not paths.exhausted:
         names += [item.name for item in paths.take(2)]
     return names
 
 
 def test_a_path_that_is_no_valid_text_reaches_its_file(tmp_path: Path) -> None:
     lines = io.TextIOWrapper(io.BytesIO(b"one.png\ncaf\xe9.png\n"), encoding="utf-8", errors="strict")
-    with Ledger(tmp_path / "ledger") as ledger:
-        assert [os.fsencode(name) for name in taken(Paths(lines, ledger))] == [b"one.png", b"caf\xe9.png"]
+    with SeenIndex(tmp_path / "seen") as index:
+        assert [os.fsencode(name) for name in taken(PathStream(lines, index))] == [b"one.png", b"caf\xe9.png"]
 
 
 def test_a_list_of_paths_that_breaks_off_gives_what_came_before_and_then_says_why(tmp_path: Path) -> None:
@@ -94,43 +94,63 @@ def test_a_list_of_paths_that_breaks_off_gives_what_came_before_and_then_says_wh
         yield "one.png\n"
         raise OSError("the line went dead")
 
-    with Ledger(tmp_path / "ledger") as ledger:
-        paths = Paths(broken(), ledger)
+    with SeenIndex(tmp_path / "seen") as index:
+        paths = PathStream(broken(), index)
         assert [item.name for item in paths.take(2)] == ["one.png"]
         with pytest.raises(DataError, match="cannot be read on: the line went dead"):
             taken(paths)
 
 
 def test_a_list_of_paths_with_zero_bytes_in_it_names_no_files(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger") as ledger:
-        paths = Paths(["one.png\0two.png\n", "three.png\n"], ledger)
+    with SeenIndex(tmp_path / "seen") as index:
+        paths = PathStream(["one.png\0two.png\n", "three.png\n"], index)
         assert taken(paths) == ["one.png\0two.png", "three.png"]
-    assert size_for(Path("one.png\0two.png"), "cpu") is None
+    assert image_size_for(Path("one.png\0two.png"), "cpu") is None
 
 
 def test_a_path_from_the_working_folder_is_another_one_in_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = []
-    with Ledger(tmp_path / "ledger") as ledger:
+    with SeenIndex(tmp_path / "seen") as index:
         for folder in ("monday", "tuesday", "monday"):
             (tmp_path / folder).mkdir(exist_ok=True)
             monkeypatch.chdir(tmp_path / folder)
-            paths = Paths(["one.png\n", "./one.png\n", f"{tmp_path}/{folder}/one.png\n"], ledger)
+            paths = PathStream(["one.png\n", "./one.png\n", f"{tmp_path}/{folder}/one.png\n"], index)
             for item in paths.take(4):
                 given.append((item.name, item.picture))
-                paths.done(item)
+                paths.ack(item)
     assert [picture for _, picture in given] == [tmp_path / day / "one.png" for day in ("monday", "tuesday")]
 
 
-def test_a_file_that_vanishes_while_its_size_is_looked_up_has_none(
+def test_a_picture_that_cannot_be_used_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "half.png").write_bytes(png(0)[:60])
+    for picture in (tmp_path / "gone.png", tmp_path / "half.png", b"", BadImage("it is broken")):
+        assert image_size_for(picture, "cpu") is None
+    for picture in (png(0), Image.fromarray(frame(0)), frame(0)):
+        assert image_size_for(picture, "cpu") == 8
+
+
+def test_a_followed_folder_gives_no_file_twice_while_it_is_scanned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizes, "decode", lambda picture, size: None)  # it was there a moment ago
-    assert size_for(tmp_path / "gone.png", "cpu") is None
+    monkeypatch.setattr(sources, "SCAN_EVERY", 0.0)
+    monkeypatch.setattr(sources, "SCAN_SHARE", 0.0)
+    for number in range(3):
+        (tmp_path / f"{number}.png").touch()
+    with SeenIndex(tmp_path / "seen") as index:
+        stream = FolderStream(tmp_path, "folder", index, follow=True)
+        first = stream.take(10)
+        assert [item.name for item in first] == ["0.png", "1.png", "2.png"]
+        (tmp_path / "3.png").touch()
+        assert [item.name for item in stream.take(10)] == ["3.png"]
+        for item in first:
+            stream.ack(item, stamp=file_stamp(item.picture), problem="it is empty" if item.name == "1.png" else None)
+        (tmp_path / "1.png").write_text("changed")
+        assert [item.name for item in stream.take(10)] == ["1.png"]
 
 
-class Counting(Arrivals):
+class Counting(ImageStream):
     """A hundred thousand pictures that come again in every session."""
 
     key = "numbers"
@@ -144,48 +164,52 @@ class Counting(Arrivals):
         self.left -= count
         return [Item("one", b"")] * count
 
-    def done(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None: ...
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None: ...
 
 
 def test_what_is_passed_over_is_not_all_held_in_memory() -> None:
-    arrivals = Counting()
-    arrivals.skip(70_001)
-    assert (arrivals.left, arrivals.largest < 1000) == (29_999, True)
-
-
-def test_a_line_of_metrics_that_a_full_disk_cuts_short_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, metrics = StateFolder(tmp_path), tmp_path / "metrics.jsonl"
-    state.note({"seen": 1})
-    with monkeypatch.context() as full:
-        full.setattr(RunFolder, "append", half_a_line)
-        with pytest.raises(CheckpointError, match="no space left"):
-            state.note({"seen": 2})
-    state.note({"seen": 3})
-    assert [json.loads(line) for line in metrics.read_text().splitlines()] == [{"seen": 1}, {"seen": 3}]
-
-
-def half_a_line(folder: RunFolder, line: dict[str, object]) -> None:
-    with folder.metrics.open("a") as file:
-        file.write('{"see')
-    raise CheckpointError("could not write: no space left on device")
+    stream = Counting()
+    stream.seek(70_001)
+    assert (stream.left, stream.largest < 1000) == (29_999, True)
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, rates: list[float], **given: object) -> tuple[dict[str, object], float]:
     measured = iter(rates)
-    monkeypatch.setattr(pace, "measure", lambda settings, at_least: next(measured))
-    return pace.choose(20, given)
+    monkeypatch.setattr(tuning, "measure", lambda settings, at_least: next(measured))
+    return autotune(20, given)
 
 
 def test_the_richest_settings_that_keep_up_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, rate = chosen(monkeypatch, [400, 200, 60, 50, 10], image_size=32)
-    assert settings == {**pace.LADDER[3][1], "batch": 30, "image_size": 32}
+    assert settings == {**tuning.PRESETS[3][1], "batch": 30, "image_size": 32}
     assert rate == 50
 
 
 def test_a_machine_that_is_too_slow_gets_the_cheapest(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(monkeypatch, [3.0]) == ({**pace.LADDER[0][1], "batch": 30}, 3.0)
+    assert chosen(monkeypatch, [3.0]) == ({**tuning.PRESETS[0][1], "batch": 30}, 3.0)
+
+
+def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow_only(settings: dict[str, object], at_least: float) -> float:
+        if settings["backbone"] != "convnet-w8":
+            raise ConfigError("the width is given twice")
+        return 99.0
+
+    monkeypatch.setattr(tuning, "measure", narrow_only)
+    assert autotune(20, {}) == ({**tuning.PRESETS[0][1], "batch": 30}, 99.0)
+    monkeypatch.setattr(tuning, "PRESETS", tuning.PRESETS[1:])
+    with pytest.raises(ConfigError, match="the width is given twice"):
+        autotune(20, {})
+
+
+@pytest.mark.parametrize(("given", "backbone"), [({"stem": "small"}, "resnet18-w16"), ({"width": 4}, "convnet")])
+def test_a_setting_of_some_backbones_chooses_among_them(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, object], backbone: str
+) -> None:
+    presets = [(4, {**preset, "hidden_dim": 8, "output_dim": 8}) for _, preset in tuning.PRESETS[:4]]
+    monkeypatch.setattr(tuning, "PRESETS", presets)
+    settings, _ = autotune(1e9, {**given, "image_size": 8, "device": "cpu"})  # the cheapest that fits
+    assert settings["backbone"] == backbone
 
 
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,22 +226,22 @@ def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pyte
 
 def test_settings_that_no_learner_can_have_are_refused_before_anything_is_measured() -> None:
     with pytest.raises(ConfigError, match="stream_batch must be a whole number of at least 1, not 'many'"):
-        pace.choose(20, {"stream_batch": "many"})
-    with pytest.raises(ConfigError, match=r"memory_size \(8\) is too small for strategy 'lump'"):
-        pace.choose(20, {"strategy": "lump", "memory_size": 8, "image_size": 8, "device": "cpu"})
+        autotune(20, {"stream_batch": "many"})
+    with pytest.raises(ConfigError, match=r"memory_size \(10\) is too small for strategy 'lump'"):
+        autotune(20, {"strategy": "lump", "memory_size": 10, "image_size": 8, "device": "cpu"})
 
 
 def test_measuring_teaches_a_backbone_of_the_users_own_nothing() -> None:
     own = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4), torch.nn.BatchNorm1d(4))
     before = copy.deepcopy(own.state_dict())
-    pace.measure({**TINY, "backbone": own})
+    tuning.measure({**TINY, "backbone": own})
     assert all(torch.equal(before[name], value) for name, value in own.state_dict().items())
 
 
 def test_measuring_gives_a_rate_and_gives_up_early_on_what_is_too_slow() -> None:
     settings = {**TINY, "memory": "fifo"}
-    assert 0 < pace.measure(settings) < 1e6
-    assert pace.measure(settings, at_least=1e9) < 1e9
+    assert 0 < tuning.measure(settings) < 1e6
+    assert tuning.measure(settings, at_least=1e9) < 1e9
 
 
 @pytest.fixture
@@ -228,33 +252,33 @@ def images() -> torch.Tensor:
 
 def test_drift_is_none_before_there_is_anything_to_compare_then_zero_then_grows(images: torch.Tensor) -> None:
     learner = Learner(**TINY)
-    watch = health.Watch(learner)
-    watch.arrived(images[:63])
-    assert watch.look(refused=0).drift is None
-    watch.arrived(images[63:64])
-    assert watch.look(refused=0).drift == pytest.approx(0, abs=1e-6)
+    monitor = Monitor(learner)
+    monitor.add(images[:63])
+    assert monitor.sample(refused=0)[0]["drift"] is None
+    monitor.add(images[63:64])
+    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)
     before = learner.transform(images[:64])
     learner.partial_fit(images)
     after = learner.transform(images[:64])
     cosine = (before * after).sum(1) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
-    assert watch.look(refused=0).drift == pytest.approx(1 - cosine.mean(), abs=1e-5)
+    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(1 - cosine.mean(), abs=1e-5)
 
 
 def test_after_an_hour_drift_is_counted_from_newer_images(
     images: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(health.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(learning.time, "monotonic", lambda: clock[0])
     learner = Learner(**TINY)
-    watch = health.Watch(learner)
-    watch.arrived(images[:64])
+    monitor = Monitor(learner)
+    monitor.add(images[:64])
     learner.partial_fit(images)
     clock[0] = 1800.0
-    look = watch.look(refused=2)
-    assert look.drift > 0
-    assert (look.drift_seconds, look.seen, look.rate, look.refused) == (1800, 80, 80 / 1800, 2)
-    assert "drift" in str(look)
-    assert "in 30:00" in str(look)
+    numbers, reason = monitor.sample(refused=2)
+    assert (numbers["drift"] > 0, reason) == (True, None)
+    assert [numbers[name] for name in ("drift_seconds", "seen", "rate", "refused")] == [1800, 80, 80 / 1800, 2]
+    assert "drift" in progress_line(numbers)
+    assert "in 30:00" in progress_line(numbers)
     clock[0] = 3700.0
-    watch.arrived(images[10:74])
-    assert watch.look(refused=0).drift == pytest.approx(0, abs=1e-6)
+    monitor.add(images[10:74])
+    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ocssl.sweeps.machines import Machines
+from ocssl.sweeps.trials import Book
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED, content, put
@@ -24,9 +26,7 @@ from ocssl.paper.tuned import read_values
 from ocssl.results import Result, Row, Store, Value, find_table, read_result, read_results, sections_of
 from ocssl.results.tuned import TunedFor
 from ocssl.sweeps.driver import start_sweep
-from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep
-from ocssl.sweeps.trials import Book
 
 TINY = {
     "samples_per_class": 10,

@@ -1,4 +1,4 @@
-"""The real command on a sweep that takes seconds, and ways to disturb it."""
+"""The real command on a sweep that takes seconds, an engine that only pretends, and ways to disturb both."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import yaml
+
+from ocssl.engines import Job, JobResult
 
 SMALL: dict[str, object] = {
     "samples_per_class": 10,
@@ -47,7 +51,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "COLUMNS": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ADDRESS": "127.0.0.1:1",  # nothing is there: who was told no address must start a cluster, not join this one
+    "RAY_ADDRESS": "127.0.0.1:1",  # nothing is there: without --address a cluster must be started
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),  # a secret that only these tests' clusters know
 }
@@ -74,7 +78,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def trials_of(folder: Path) -> list[dict[str, Any]]:
-    """The book of a sweep."""
+    """The trials that a sweep has logged."""
     return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
@@ -140,3 +144,37 @@ def gone_on(folder: Path) -> list[Path]:
     """The runs that went on from a checkpoint instead of beginning again."""
     logs = {log.parent: log.read_text() for log in folder.glob("trials/*/*/log.txt")}
     return [run for run, log in logs.items() if re.search("resumed at image [1-9]", log)]
+
+
+class FakeEngine:
+    """Ends jobs in a random order, several at once, without running anything.
+
+    Args:
+        score: of a job's settings.
+        stop_after: the driver is killed after so many jobs.
+    """
+
+    def __init__(
+        self, score: Callable[[Any], float], max_parallel: int = 1, order: int = 0, stop_after: int | None = None
+    ) -> None:
+        self.max_parallel = max_parallel
+        self.names: list[str] = []
+        self._score = score
+        self._order = np.random.default_rng(order)
+        self._left = -1 if stop_after is None else stop_after
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        source, running = iter(jobs), list[Job]()
+        while True:
+            while len(running) < self.max_parallel and (job := next(source, None)) is not None:
+                running.append(job)
+            if not running:
+                return
+            if self._left == 0:
+                raise KeyboardInterrupt
+            self._left -= 1
+            job = running.pop(int(self._order.integers(len(running))))
+            self.names.append(job.name)
+            found = self._score(job.config)
+            result: Any = SimpleNamespace(final=found, avg=found, cbp_spent=600)
+            yield JobResult(job, result, None, 1) if found else JobResult(job, None, "diverged", 1)

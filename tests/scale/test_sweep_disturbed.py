@@ -1,4 +1,4 @@
-"""Sweeps end with the same bytes, whichever engine runs them and whoever dies on the way."""
+"""Sweeps end with the same bytes, whichever engine runs them and whichever process is killed on the way."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from sweeping import (
 from typer.testing import CliRunner
 
 from ocssl.cli import app
-from ocssl.results import read_result
+from ocssl.common.signals import Interrupted
+from ocssl.engines import EngineOptions, make_engine
+from ocssl.results.result import read_result
 from ocssl.sweeps.driver import resume_sweep
-from ocssl.sweeps.machines import Machines
 
 pytestmark = pytest.mark.scale
 
@@ -42,7 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_book_holds_every_trial_with_what_its_run_found(undisturbed: Path) -> None:
+def test_the_log_holds_every_trial_with_what_its_run_found(undisturbed: Path) -> None:
     trials = trials_of(undisturbed)
     assert [trial["trial"] for trial in trials] == [1, 2, 3, 4, 5, 6]
     assert [trial["values"] for trial in trials] == [
@@ -74,14 +75,14 @@ def test_the_table_lists_the_best_first_and_the_plot_is_there(undisturbed: Path)
 def test_a_finished_sweep_is_not_run_again(undisturbed: Path) -> None:
     before = {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")}
     found = contents(undisturbed)
-    resume_sweep(undisturbed, Machines())
+    resume_sweep(undisturbed, make_engine(EngineOptions()))
     assert contents(undisturbed) == found
     assert {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")} == before
 
 
 @pytest.mark.parametrize(
     ("engine", "worker", "words"),
-    [(POOL, "spawn_main", "signal 9"), (RAY, "ray::_attempt", "WorkerCrashedError")],
+    [(POOL, "spawn_main", "signal 9"), (RAY, "ray::_run_once", "WorkerCrashedError")],
     ids=["local", "ray"],
 )
 def test_a_killed_worker_and_then_a_killed_driver_change_nothing(
@@ -126,7 +127,8 @@ def test_a_sweep_interrupted_between_two_runs_says_how_to_go_on(
         raise KeyboardInterrupt
 
     folder = tmp_path / "interrupted"
-    monkeypatch.setattr("ocssl.engines.attempt.start", interrupted)  # Ctrl-C while a run's images are read
+    monkeypatch.setattr("ocssl.engines.jobs.start", interrupted)  # Ctrl-C while a run's images are read
     outcome = CliRunner().invoke(app, ["sweep", "shapes-tuning", "-o", str(folder), "-q", *OPTIONS])
-    assert outcome.exit_code == 128 + signal.SIGINT
-    assert f"go on with: ocssl sweep --resume {folder}" in outcome.output
+    assert isinstance(outcome.exception, Interrupted)
+    assert outcome.exception.exit_code == 128 + signal.SIGINT
+    assert f"go on with: ocssl sweep --resume {folder}" in str(outcome.exception)

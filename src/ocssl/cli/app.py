@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
+from ocssl.cli.flags import live_settings, run_settings, with_flags
+from ocssl.version import __version__
 
 app = typer.Typer(
     name="ocssl",
@@ -17,21 +21,33 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ocssl {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Learn an encoder from an unlabelled image stream in one pass."""
 
 
 app.command()(demo.demo)
-app.command()(run.run)
+app.command(cls=with_flags(run_settings))(run.run)
 app.command()(sweep.sweep)
-app.command()(learn.learn)
+app.command(cls=with_flags(live_settings))(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
 app.command()(runs.show)
 app.command()(runs.compare)
 app.command()(report.report)
-app.command(short_help="Linear probe and k-NN on a run's frozen encoder.")(probe.probe)
+app.command(
+    short_help="Linear probe and k-NN on a run's frozen encoder.", cls=with_flags(run_settings, probe.SETTINGS)
+)(probe.probe)
 app.command("list")(lists.list_names)
 app.command()(lists.budget)
 app.add_typer(data.app, name="data")

@@ -1,4 +1,4 @@
-"""``ocssl data``: what image sets there are, how to get them, and what the network will see of them."""
+"""``ocssl data``: which image sets there are, how to get them, and what they look like."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
 
 
-class OnBadImage(StrEnum):
+class BadImageAction(StrEnum):
     """What to do with an image that cannot be used."""
 
     error = "error"
@@ -35,7 +35,9 @@ Size = Annotated[
     int | None,
     typer.Option("--image-size", min=1, help="Crop and resize to this side length [default: the set's own]."),
 ]
-BadImage = Annotated[OnBadImage, typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")]
+BadImageOption = Annotated[
+    BadImageAction, typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
+]
 
 
 @app.command("list")
@@ -45,12 +47,12 @@ def list_sets(root: Root = None) -> None:
     from rich.table import Table
 
     from ocssl.data.catalog import dataset_spec, names
-    from ocssl.data.places import data_root
-    from ocssl.data.presence import presence
+    from ocssl.data.layout import data_root
+    from ocssl.data.loading import status
 
     table = Table("name", "train", "test", "what it is", box=None, pad_edge=False)
     for name in names():
-        table.add_row(name, *(presence(name, split, root=root).state for split in Split), dataset_spec(name).summary)
+        table.add_row(name, *(status(name, split, root=root).state for split in Split), dataset_spec(name).summary)
     console = Console()
     console.print(table)
     console.print(
@@ -63,18 +65,17 @@ def list_sets(root: Root = None) -> None:
 def info(address: Address, root: Root = None, size: Size = None) -> None:
     """What is there of a set, where, and how to get what is missing."""
     from ocssl.data.catalog import dataset_spec
-    from ocssl.data.loading import is_address
-    from ocssl.data.presence import presence
+    from ocssl.data.loading import is_address, status
 
-    states = {split: presence(address, split, root=root, image_size=size) for split in Split}
-    if not is_address(address):
-        known = dataset_spec(address)
-        typer.echo(f"{known.name}: {known.summary}")
-        typer.echo(f"mean {known.mean}, std {known.std}")
-    for split, state in states.items():
-        typer.echo(f"{split}: {state.state} ({state.detail})")
-    if not is_address(address) and any(state.state != "ready" for state in states.values()):
-        typer.echo(f"How to get it: {known.advice}.")
+    found = {split: status(address, split, root=root, image_size=size) for split in Split}
+    spec = None if is_address(address) else dataset_spec(address)
+    if spec:
+        typer.echo(f"{spec.name}: {spec.summary}")
+        typer.echo(f"mean {spec.mean}, std {spec.std}")
+    for split, one in found.items():
+        typer.echo(f"{split}: {one.state} ({one.detail})")
+    if spec and any(one.state != "ready" for one in found.values()):
+        typer.echo(f"How to get it: {spec.advice}.")
 
 
 @app.command()
@@ -83,18 +84,18 @@ def prepare(
     splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImage = OnBadImage.error,
+    on_bad_image: BadImageOption = BadImageAction.error,
 ) -> None:
-    """Fetch, decode and verify a set now, so that training starts at once and touches no JPEG.
+    """Fetch, decode and verify a set now, so that training starts at once and reads no JPEG.
 
     An interrupted preparation goes on where it stopped.
     """
-    from ocssl.data.loading import load
+    from ocssl.data import load
 
     for split in splits or Split:
-        source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value, verify=True)
-        skipped = f", {len(source.skipped)} left out" if source.skipped else ""
-        typer.echo(f"{address} {split}: {len(source)} images of {source.image_size}×{source.image_size}{skipped}")
+        dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value, verify=True)
+        skipped = f", {len(dataset.skipped)} left out" if dataset.skipped else ""
+        typer.echo(f"{address} {split}: {len(dataset)} images of {dataset.image_size}×{dataset.image_size}{skipped}")
 
 
 @app.command()
@@ -107,17 +108,16 @@ def preview(
     seed: Annotated[int, typer.Option(help="Chooses the images and draws the views.")] = 0,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImage = OnBadImage.error,
+    on_bad_image: BadImageOption = BadImageAction.error,
 ) -> None:
     """Draw samples and their augmented views, in the clean and in the authors' order."""
-    from ocssl.data.loading import load
+    from ocssl.common.files import atomic_write, writing
+    from ocssl.data import load
     from ocssl.data.preview import preview_grid
     from ocssl.errors import DataError
 
-    source = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
-    grid = preview_grid(source, samples=samples, views=views, seed=seed)
-    try:
-        grid.save(output, format="PNG")
-    except OSError as error:
-        raise DataError(f"cannot write {output}: {error.strerror or error}") from error
+    dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
+    grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
+    with writing(output, DataError):
+        atomic_write(output, lambda draft: grid.save(draft, format="PNG"))
     typer.echo(f"wrote {output}")

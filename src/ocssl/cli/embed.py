@@ -16,7 +16,7 @@ def embed(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no list of refused images.")] = False,
 ) -> None:
-    """Features of every image, with its place; the same command goes on after an interruption.
+    """Features of every image, with its path; the same command resumes after an interruption.
 
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
@@ -27,9 +27,9 @@ def embed(
     from ocssl.live.sources import open_reader
 
     network = load(encoder, device=str(pick_device(device)))
-    origin = open_reader(source)
-    with progress_bar("Embedding", origin.count(), False if quiet else None) as advance:
-        found = embed_all(network, origin, output, batch=batch, progress=advance)
+    reader = open_reader(source)
+    with progress_bar("Embedding", reader.count(), False if quiet else None) as advance:
+        found = embed_all(network, reader, output, batch=batch, progress=advance)
     for name, problem in () if quiet else found.refused:
         typer.echo(f"refused {name}: {problem}", err=True)
     refused = f", {len(found.refused):,} refused" if found.refused else ""

@@ -4,111 +4,41 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ocssl.cli.names import complete_memories, complete_methods, complete_strategies
-
-HOW, WHEN = "How it learns (chosen for this machine by default)", "When"
+from ocssl.cli.flags import given
 
 
 def learn(
+    ctx: typer.Context,
     source: Annotated[
         str,
         typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths on standard input."),
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with files that come later.")] = False,
-    images_per_second: Annotated[float, typer.Option(help="Rate to keep up with (20).", show_default=False)] = 20.0,
-    image_size: Annotated[int | None, typer.Option(help="Side to learn at.", rich_help_panel=HOW)] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="resnet18, resnet18-w16, convnet, timm:NAME …", rich_help_panel=HOW),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
+    assigned: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="How the past is kept: ocssl list strategies.", autocompletion=complete_strategies, rich_help_panel=HOW
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="The objective: ocssl list methods.", autocompletion=complete_methods, rich_help_panel=HOW),
-    ] = None,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="The replay memory: ocssl list memories.", autocompletion=complete_memories, rich_help_panel=HOW
-        ),
-    ] = None,
-    batch: Annotated[int | None, typer.Option(help="Images per step, b.", rich_help_panel=HOW)] = None,
-    passes: Annotated[int | None, typer.Option(help="Steps per minibatch, n_p.", rich_help_panel=HOW)] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting of Learner; repeatable.", rich_help_panel=HOW),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=HOW)] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights and draws.", rich_help_panel=HOW)] = None,
-    save_every: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Between saves, each publishing (30).",
-            show_default=False,
-            rich_help_panel=WHEN,
-        ),
-    ] = 30.0,
-    report_every: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", help="Between lines of progress (10).", show_default=False, rich_help_panel=WHEN
-        ),
-    ] = 10.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=WHEN)] = False,
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    The same command goes on where an earlier one stopped, however it ended.
+    Settings that are not given are chosen for this machine. The same command goes on where an earlier one stopped,
+    however it ended.
 
     Example: ocssl learn frames/ --state robot --follow
     """
-    from ocssl.common.signals import Interrupted
-    from ocssl.learner import check_names
-    from ocssl.live import Intervals
+    from ocssl.live import check_names
     from ocssl.live import learn as learn_live
-    from ocssl.runs.config import assignments
 
-    options: dict[str, Any] = {
-        "image_size": image_size,
-        "backbone": backbone,
-        "strategy": strategy,
-        "method": method,
-        "memory": memory,
-        "batch": batch,
-        "passes": passes,
-        "device": device,
-        "seed": seed,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    given |= assignments(settings or [], check_names)
-
-    def tell(line: str) -> None:
-        if not quiet or line.startswith("warning"):
-            with contextlib.suppress(OSError):  # a log on a full disk, or a reader that left, stops no learning
+    def info(line: str) -> None:
+        if not quiet:
+            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop learning
                 typer.echo(line, err=True)
 
-    try:
-        learner = learn_live(
-            source,
-            state,
-            follow=follow,
-            images_per_second=images_per_second,
-            intervals=Intervals(save_every, report_every),
-            tell=tell,
-            **given,
-        )
-    except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
+    settings = given(ctx, assigned)
+    check_names(settings)
+    learner = learn_live(source, state, info=info, **settings)
     typer.echo(f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder: {state / 'encoder'}")

@@ -3,57 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class Kind(StrEnum):
-    """What has names."""
-
-    strategies = "strategies"
-    methods = "methods"
-    memories = "memories"
-    datasets = "datasets"
-
-
+ListKind = Literal[
+    "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
+]
+SINGULAR = {"strategies": "strategy", "memories": "memory"}
 PAPER_CBP = {"high": 3_726_000, "low": 270_000}
 SAMPLES = 45_000
 
 
-def list_names(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """Names that `ocssl run` knows, each with a line on what it is.
+def list_names(
+    kind: Annotated[ListKind, typer.Argument(help="What to list.")],
+    name: Annotated[str | None, typer.Argument(help="Only this one, with its settings.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print settings as the documentation has them.")] = False,
+) -> None:
+    """Names that `ocssl run` knows, each with a line on what it is and the settings that it reads.
 
     Modules named in OCSSL_PLUGINS, separated by commas, add theirs.
 
-    Example: ocssl list strategies
+    Example: ocssl list strategies, or: ocssl list settings
     """
     from rich.console import Console
     from rich.table import Table
 
     from ocssl.errors import ConfigError
 
-    names, about = _names(kind)
+    if markdown:
+        if kind != "settings" or name is not None:
+            raise ConfigError("--markdown prints all settings; use it as: ocssl list settings --markdown")
+        typer.echo(settings_page(), nl=False)
+        return
+    console = Console(highlight=False, markup=False)
+    if kind == "settings":
+        table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
+        for setting, default, values, description, readers in settings_table():
+            if name in (None, setting):
+                table.add_row(setting, default, values, description, readers)
+        console.print(table)
+        return
+    names, about, options = _registered(kind)
     table = Table(box=None, show_header=False, pad_edge=False)
-    for name in names:
+    for entry in names:
+        if name not in (None, entry):
+            continue
         try:
-            table.add_row(name, about(name))
+            table.add_row(entry, about(entry), options(entry))
         except ConfigError as error:
             typer.echo(f"ocssl: {error}", err=True)
-    Console().print(table)
+    console.print(table)
 
 
-def _names(kind: Kind) -> tuple[list[str], Callable[[str], str]]:
-    """What there is of a kind, and what says a line on each."""
-    if kind is Kind.datasets:
-        from ocssl.data.catalog import dataset_spec, names
+def settings_table() -> list[tuple[str, str, str, str, str]]:
+    """Every setting of a run: name, default, values, description, and the parts that read it."""
+    from ocssl.options import marks
+    from ocssl.runs.config import settings
 
-        return names(), lambda name: dataset_spec(name).summary
-    from ocssl import memory, methods, strategies
+    found = []
+    for name, entry in settings().items():
+        symbol = marks(entry.field).symbol
+        title = f"{name} ({symbol})" if symbol else name
+        found.append((title, entry.default, entry.values, entry.description, entry.readers))
+    return found
 
-    room = {Kind.strategies: strategies, Kind.methods: methods, Kind.memories: memory}[kind]
-    return room.names(), lambda name: (room.get(name).__doc__ or "").strip().split("\n")[0]
+
+def settings_page() -> str:
+    """``docs/settings.md``: every setting in Markdown, under the part that reads it."""
+    from ocssl import live
+    from ocssl.evaluation import ProbeSchedule
+    from ocssl.options import Declared, default_of
+    from ocssl.runs.config import RunConfig, settings
+
+    sections: dict[str, list[Declared]] = {"Every run": [], "The linear probe": []}
+    for name, entry in settings().items():
+        if name == "probe":
+            continue
+        kind = next(iter(entry.owners), "")
+        group = "Every run" if name in RunConfig.model_fields else "Every learner"
+        sections.setdefault(_PLURAL.get(kind, f"{kind.capitalize()}s") if kind else group, []).append(entry)
+    for name, field in ProbeSchedule.model_fields.items():
+        sections["The linear probe"].append(Declared(f"probe.{name}", field, {}, {"": default_of(field)}))
+    sections["Live learning"] = [live.settings()[name] for name in live.LiveOptions.model_fields]
+    text = _INTRODUCTION
+    for title, entries in sections.items():
+        read = any(entry.owners for entry in entries)
+        text += f"\n## {title}\n\n| setting | default | values | meaning |{' read by |' if read else ''}\n"
+        text += f"|---|---|---|---|{'---|' if read else ''}\n"
+        for entry in entries:
+            name = f"`{entry.name}`" + (f" ({entry.marks.symbol})" if entry.marks.symbol else "")
+            owners = "; ".join(", ".join(parts) for parts in entry.owners.values())
+            cells = [name, entry.default, entry.values, entry.description, *([owners] if read else [])]
+            text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return text
+
+
+_PLURAL = {"strategy": "Strategies", "memory": "Memories", "optimizer": "Optimisers"}
+_INTRODUCTION = """\
+# Settings
+
+Every setting of a run, of live learning and of a learner. `ocssl list settings --markdown` prints this page from the
+declarations in the code, and a test compares the two. In Python the settings of a learner are keywords of
+`ocssl.Learner`. On the command line each setting is a flag (`--memory-size 500`), a `--set memory_size=500`, or a line
+of a YAML file. A setting that no part of the run reads is refused. [Variants](variants.md) of a strategy have further
+settings; these are marked, e.g. `scale (authors)`.
+"""
+
+
+def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[str], str]]:
+    """Names of a kind, and functions for the line and for the settings of each."""
+    from ocssl.config import REGISTRIES
+    from ocssl.data import catalog, streams
+
+    if kind == "datasets":
+        return catalog.names(), lambda name: catalog.dataset_spec(name).summary, lambda name: ""
+    single = SINGULAR.get(kind, kind.removesuffix("s"))
+    registry = streams.registry if single == "stream" else REGISTRIES[single]
+
+    def about(name: str) -> str:
+        return (registry.get(name).__doc__ or "").strip().split("\n")[0].replace("``", "")
+
+    def options(name: str) -> str:
+        return ", ".join(registry.get(name).Options.model_fields)
+
+    return registry.names(), about, options
 
 
 def budget(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ocssl.cli.names import complete_datasets
+from ocssl.cli.flags import complete_datasets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,18 +156,19 @@ def run(
     from rich.console import Console
 
     from ocssl.common.signals import Interrupted
-    from ocssl.engines import make_engine
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import make_plan, run_missing
     from ocssl.paper.plan import choose_dataset
     from ocssl.paper.tuned import keep_values, merge_values
     from ocssl.results import find_table
-    from ocssl.runs.config import assignments, merged
+    from ocssl.runs.config import merged
 
     stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
-    runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
+    runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
@@ -194,8 +195,7 @@ def run(
             console.print(_line(outcome), style=None if outcome.result else "red")
             failed += outcome.result is None
     except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}; the same command goes on", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
+        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
     after = _open(results, new=True)
     left = sum(not run.is_in(after) for run in plan.wanted)
     console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {failed} failed just now")
@@ -233,11 +233,11 @@ def _line(outcome: RunOutcome) -> str:
 
 
 def _is_there(dataset: str, root: Path | None) -> bool:
-    from ocssl.data.presence import presence
+    from ocssl.data.loading import status
     from ocssl.results.result import probed_on, trained_on
 
     names = [trained_on(dataset), *filter(None, [probed_on(dataset)])]
-    return all(presence(name, "train", root=root).state in ("ready", "found") for name in names)
+    return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
 
 
 def _print_problems(console: Console, store: Store, more: Iterable[Problem] = ()) -> None:

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli.names import complete_datasets
+from ocssl.cli.flags import complete_datasets, given
+
+SETTINGS = ("data_root", "samples_per_class", "device")
 
 
 def probe(
+    ctx: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     dataset: Annotated[
         str | None,
         typer.Option(help="What to measure on [default: the run's own set].", autocompletion=complete_datasets),
     ] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Folder with data sets.")] = None,
-    samples_per_class: Annotated[int | None, typer.Option(help="Use a part of the data.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = None,
     cache: Annotated[bool, typer.Option(help="Keep features in the run's folder, and use them again.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the numbers.")] = False,
 ) -> None:
@@ -26,19 +26,8 @@ def probe(
 
     Example: ocssl probe runs/mine --dataset svhn
     """
-    from ocssl.runs.downstream import evaluate_on
+    from ocssl.runs.evaluate import evaluate_on
     from ocssl.runs.progress import make_progress
 
-    options = {
-        "data_root": data_root and str(data_root),
-        "samples_per_class": samples_per_class,
-        "device": device,
-    }
-    found = evaluate_on(
-        run,
-        dataset,
-        changes={name: value for name, value in options.items() if value is not None},
-        cache=cache,
-        reporter=make_progress(quiet=quiet),
-    )
+    found = evaluate_on(run, dataset, changes=given(ctx), cache=cache, progress=make_progress(quiet=quiet))
     typer.echo(f"{found.dataset}: linear {found.linear:.2f} %, k-NN {found.knn:.2f} % of {found.test} test images")

@@ -126,11 +126,12 @@ def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
     from ocssl.runs.naming import label
 
     lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
-    yield "run", f"{label(config)}, {config.dataset}, seed {config.to_dict()['seed']}: not finished"
+    yield "run", f"{label(config)}, {config.dataset}, seed {config.learner.seed}: not finished"
     if train := [line for line in lines if line["kind"] == "train"]:
         samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
         yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
-    if probes := [line["linear"] for line in lines if line["kind"] == "probe" and line["moment"].isdigit()]:
+    points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
+    if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
         yield "along", _along(probes)
     yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
     yield "resume with", folder.go_on

@@ -1,4 +1,4 @@
-"""``ocssl sweep``: find the best settings by many runs, or go on looking."""
+"""``ocssl sweep``: find the best settings by many runs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def sweep(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep [default: sweeps/FILE].")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with a sweep.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the sweep in this folder.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every run; repeatable.")
     ] = None,
     engine: Annotated[EngineChoice, typer.Option(help="This machine, or a Ray cluster.")] = EngineChoice.local,
     workers: Annotated[int, typer.Option(help="Runs at once on this machine.")] = 1,
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, HOST:PORT …")] = None,
-    gpus_per_run: Annotated[float | None, typer.Option(help="Share of a GPU that Ray gives each run.")] = None,
-    retries: Annotated[int, typer.Option(help="Fresh attempts at a run whose worker died.")] = 2,
+    gpus_per_run: Annotated[float | None, typer.Option(help="Fraction of a GPU that Ray gives each run.")] = None,
+    retries: Annotated[int, typer.Option(help="Further attempts at a run whose worker died.")] = 2,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table.")] = False,
 ) -> None:
-    """Try many settings, judge them on validation images, and keep the best as YAML.
+    """Try many settings, score them on validation images, and write the best as YAML.
 
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
@@ -42,42 +42,37 @@ def sweep(
 
     from rich.console import Console
 
-    from ocssl.common.signals import Interrupted
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError, MissingExtraError
-    from ocssl.runs.config import assignments
+    from ocssl.results.render.terminal import to_rich
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
-    from ocssl.sweeps.machines import Machines
     from ocssl.sweeps.plan import read_sweep
-    from ocssl.sweeps.plots import plot_scores
-    from ocssl.sweeps.report import at_edges, table
+    from ocssl.sweeps.report import at_edges, plot_scores, trial_table
 
-    def tell(line: str) -> None:
+    def info(line: str) -> None:
         if not quiet:
             typer.echo(line, err=True)
 
-    machines = Machines(engine.value, workers, address, retries, gpus_per_run, quiet)
+    pool = make_engine(EngineOptions(engine.value, workers, address, retries, gpus_per_run, quiet))
     if (file is None) == (resume is None):
         raise ConfigError("give either a sweep FILE or --resume DIR")
+    if resume is not None:
+        if output is not None or settings:
+            raise ConfigError("a resumed sweep keeps its folder and settings; leave --output and --set out")
+        place, plan = resume, read_started(resume)
+        log = resume_sweep(place, pool, info)
+    else:
+        plan = read_sweep(str(file), assignments(settings or []))
+        place = output or Path("sweeps") / Path(str(file)).stem
+        log = start_sweep(plan, place, pool, info)
+    Console().print(to_rich(trial_table(plan, log)))
     try:
-        if resume is not None:
-            if output is not None or settings:
-                raise ConfigError("a resumed sweep keeps its folder and settings; leave --output and --set out")
-            place, plan = resume, read_started(resume)
-            book = resume_sweep(place, machines, tell)
-        else:
-            plan = read_sweep(str(file), assignments(settings or []))
-            place = output or Path("sweeps") / Path(str(file)).stem
-            book = start_sweep(plan, place, machines, tell)
-    except Interrupted as stopped:
-        typer.echo(f"ocssl: {stopped}", err=True)
-        raise typer.Exit(stopped.exit_code) from stopped
-    Console().print(table(plan, book))
-    try:
-        plot_scores(plan, book, place / "plot.png")
+        plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
     typer.echo(f"best: ocssl run --config {shlex.quote(str(place / 'best.yaml'))}")
-    best = book.best()
-    more = f"; to look beyond, list more under space or also in '{place / 'sweep.yaml'}' and --resume"
+    best = log.best()
+    more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best) if best else []:
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)

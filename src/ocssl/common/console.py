@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class _ToStderr(logging.Handler):
         if _open_bars:
             _open_bars[-1].console.print(line, style="bold yellow", highlight=False, markup=False, soft_wrap=True)
         else:
-            print(line, file=sys.stderr, flush=True)
+            with suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop the work
+                print(line, file=sys.stderr, flush=True)
 
 
 _open_bars: list[Bars] = []

@@ -1,4 +1,4 @@
-"""Decoded images on disk, ready to be mapped into memory: training touches no JPEG and memory stays bounded.
+"""Decoded images on disk, ready to be mapped into memory: training reads no JPEG and memory stays bounded.
 
 One folder per set and size, named by a key over the original files' names, sizes and times:
 
@@ -14,32 +14,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import mmap
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import Tensor
 
-from ocssl.data.build import (
+from ocssl.common.console import warn
+from ocssl.common.files import locked
+from ocssl.data.cache_writer import (
     JOURNAL,
     PIXELS,
-    Label,
     OnBadImage,
     bad_image_error,
-    build,
     checksums_hold,
+    decode_all,
     nothing_usable,
-    writing_to,
+    writing_cache,
 )
-from ocssl.data.origin import Reader, number_of
-from ocssl.data.source import Column, Dataset, DatasetInfo, ResidentDataset, Skipped
+from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
+from ocssl.data.reader import Label, Reader, number_of
 from ocssl.errors import DataError
 
 VERSION = 2
@@ -47,17 +45,16 @@ RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
 INDEX, LABELS, SKIPPED = "index.json", "labels.npy", "skipped.txt"
 
-log = logging.getLogger(__name__)
-
 
 def cache_root() -> Path:
     """Where decoded images are kept: ``$OCSSL_CACHE``, else ``~/.cache/ocssl``."""
     return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
-def cache_folder(origin: Reader, name: str, image_size: int | None) -> Path:
+def cache_folder(reader: Reader, name: str, image_size: int | None) -> Path:
     """The folder that holds, or will hold, this set at this size."""
-    key = hashlib.sha256(f"{VERSION} {image_size}\n{origin.identity()}".encode()).hexdigest()
+    key = hashlib.sha256(f"{VERSION} {image_size}\n{reader.identity()}".encode()).hexdigest()
+    # Not files.slug: caches of earlier versions have these names.
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
 
 
@@ -67,78 +64,73 @@ def is_prepared(folder: Path) -> bool:
 
 
 def cached(
-    origin: Reader,
-    about: DatasetInfo,
+    reader: Reader,
+    info: DatasetInfo,
     *,
     image_size: int | None = None,
     on_bad_image: OnBadImage = "error",
     check: bool = False,
     show: bool | None = None,
 ) -> Dataset:
-    """The source for an origin, decoding it into the cache first unless that was done before.
+    """The data set of a reader, decoded into the cache unless it is there.
 
     Args:
         check: read the whole cache and compare its checksums.
     """
-    folder = cache_folder(origin, about.name, image_size)
+    folder = cache_folder(reader, info.name, image_size)
     if not is_prepared(folder):
-        with writing_to(folder):
+        with writing_cache(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(f"{folder}.lock")
-            lock.acquire()
-        try:
-            if not is_prepared(folder):  # another process may have done it while this one waited
-                write_cache(origin, folder, image_size, on_bad_image, show)
-        finally:
-            lock.release()
+        with locked(folder.with_name(f".{folder.name}"), wait=-1):
+            if not is_prepared(folder):  # another process may have decoded it meanwhile
+                write_cache(reader, folder, image_size, on_bad_image, show)
     if check:
         verify(folder)
-    source = open_cache(folder, about, origin.column)
-    if source.skipped:
+    dataset = open_cache(folder, info, reader.column)
+    if dataset.skipped:
         if on_bad_image == "error":
-            raise bad_image_error(source.skipped[0].name, source.skipped[0].reason)
-        left_out = number_of(len(source.skipped), "bad image")
-        log.warning("%s: left out %s, named in %s", about.name, left_out, folder / SKIPPED)
-    return source
+            raise bad_image_error(dataset.skipped[0].name, dataset.skipped[0].reason)
+        warn(f"{info.name}: left out {number_of(len(dataset.skipped), 'bad image')}, named in {folder / SKIPPED}")
+    return dataset
 
 
-def open_cache(folder: Path, about: DatasetInfo, columns: Callable[[str], Column] | None = None) -> Dataset:
+def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], ColumnArray] | None = None) -> Dataset:
     """Open a complete cache: in RAM when it is small, mapped otherwise.
 
     Args:
-        columns: a look-up of properties of the *original* items, those that were left out included.
+        columns: looks up properties of the *original* images, those that were left out included.
     """
     index = _Index.read(folder)
-    about = replace(
-        about,
-        classes=index.classes or about.classes,
+    info = replace(
+        info,
+        classes=index.classes or info.classes,
         skipped=tuple(Skipped(name, reason) for _, name, reason in index.skipped),
         identity=folder.name,
     )
     gaps = [position for position, _, _ in index.skipped]
     kept_columns = None if columns is None else lambda name: np.delete(columns(name), gaps)
     labels = _read_labels(folder) if index.labelled else None
-    shape = (index.count, 3, index.image_size, index.image_size)
     if index.bytes <= RESIDENT_BYTES:
+        shape = (index.count, 3, index.image_size, index.image_size)
         pixels = torch.from_numpy(np.fromfile(folder / PIXELS, dtype=np.uint8).reshape(shape))
-        return ResidentDataset(pixels, about, labels, kept_columns)
-    return MappedDataset(folder / PIXELS, index.image_size, about, labels, kept_columns)
+        return ResidentDataset(pixels, info, labels, kept_columns)
+    return MappedDataset(folder / PIXELS, index.image_size, info, labels, kept_columns)
 
 
 def write_cache(
-    origin: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
+    reader: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
 ) -> None:
-    """Decode an origin into ``folder``; until that is complete the folder ends in ``.part``."""
+    """Decode all images of a reader into ``folder``; until it is complete, the folder's name ends in ``.part``."""
     draft = folder.with_name(folder.name + ".part")
-    size, chunks = build(origin, draft, image_size, on_bad_image, show)
-    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], origin)
+    size, chunks = decode_all(reader, draft, image_size, on_bad_image, show)
+    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], reader)
     skipped = [entry for chunk in chunks for entry in chunk.skipped]
     count = sum(chunk.rows for chunk in chunks)
     if count == 0:
-        raise nothing_usable(origin, len(skipped))
+        raise nothing_usable(reader, len(skipped))
     checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
-    content = _Index(VERSION, size, count, labels is not None, classes, checksums, skipped)
-    with writing_to(folder):
+    index = _Index(VERSION, size, count, labels is not None, classes, checksums, skipped)
+    with writing_cache(folder):
         if labels is not None:
             np.save(draft / LABELS, labels)
         if skipped:
@@ -147,7 +139,7 @@ def write_cache(
                 encoding="utf-8",
                 errors="backslashreplace",  # file names need not be UTF-8
             )
-        (draft / INDEX).write_text(json.dumps(vars(content), indent=1), encoding="utf-8")
+        (draft / INDEX).write_text(json.dumps(vars(index), indent=1), encoding="utf-8")
         (draft / JOURNAL).unlink()
         os.replace(draft, folder)
 
@@ -157,44 +149,6 @@ def verify(folder: Path) -> None:
     index = _Index.read(folder)
     if not all(checksums_hold(folder / PIXELS, index.image_size, index.chunks)):
         raise _damaged(folder)
-
-
-class MappedDataset(Dataset):
-    """Images in a file that is mapped into memory; only what is looked at is ever read.
-
-    Args:
-        path: file of uint8 pixels, ``(N, 3, S, S)``.
-        image_size: S.
-    """
-
-    # The kernel counts mapped pages as this process's memory until they are given back. The file stays in the
-    # system's page cache, so giving back costs next to nothing.
-    _GIVE_BACK_BYTES = 32 << 20
-
-    def __init__(
-        self,
-        path: Path,
-        image_size: int,
-        about: DatasetInfo,
-        labels: Tensor | None = None,
-        columns: Callable[[str], Column] | None = None,
-    ) -> None:
-        super().__init__(about, image_size, labels, columns)
-        with open(path, "rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._pixels = np.frombuffer(self._map, dtype=np.uint8).reshape(-1, 3, image_size, image_size)
-        self._touched = 0
-
-    def __len__(self) -> int:
-        return len(self._pixels)
-
-    def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        images = self._pixels.take(np.asarray(indices, dtype=np.int64), axis=0)
-        self._touched += images.nbytes
-        if self._touched > self._GIVE_BACK_BYTES and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
-        return torch.from_numpy(images)
 
 
 @dataclass(frozen=True)
@@ -236,15 +190,15 @@ def _damaged(folder: Path) -> DataError:
     return DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
 
 
-def _number_labels(labels: list[Label], origin: Reader) -> tuple[Column | None, tuple[str, ...]]:
-    """Labels as int64, or None when any image lacks one; named ones are numbered as the class names are, or sorted."""
+def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:
+    """Labels as int64, or None when any image lacks one; class names are numbered in their given order, or sorted."""
     if any(label is None or label == -1 for label in labels):
         return None, ()
-    classes = origin.class_names()
+    classes = reader.class_names()
     if any(isinstance(label, str) for label in labels):
         names = [str(label) for label in labels]
         if not classes:
-            others = [str(label) for label in origin.other_labels() if label is not None]
+            others = [str(label) for label in reader.other_labels() if label is not None]
             classes = tuple(sorted({*names, *others}))
         number = {name: position for position, name in enumerate(classes)}
         return np.array([number[name] for name in names], dtype=np.int64), classes

@@ -13,21 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Channels, Dataset, DatasetInfo, ResidentDataset
 from ocssl.data.download import Download
-from ocssl.data.formats.cifar import CIFAR10, CIFAR100, Layout, find_cifar
+from ocssl.data.formats.cifar import CIFAR10, CIFAR100, find_cifar
 from ocssl.data.formats.files import one_split
 from ocssl.data.formats.imagenet import AUTHORS_SEED, find_imagenet100, find_tiny_imagenet
-from ocssl.data.formats.svhn import SvhnReader
-from ocssl.data.origin import Reader
-from ocssl.data.places import dataset_dirs, parquet_files
+from ocssl.data.formats.svhn import find_svhn
+from ocssl.data.layout import dataset_dirs, parquet_files
+from ocssl.data.reader import Reader
 from ocssl.data.shapes import CLASSES, draw
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD, Channels, Dataset, DatasetInfo, ResidentDataset
 from ocssl.errors import ConfigError
 from ocssl.registry import Registry
-
-Find = Callable[[Path, str], Reader | None]
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class DatasetSpec:
         image_size: the customary side length.
         aliases: what its own folder may be called.
         parquet: what the folder with its Hugging Face parquet files may be called.
-        find: the split's pictures in a given folder in any other layout, None when they are not there.
-        downloads: official files by split, put right below the data root.
-        drawn: makes the images instead of finding them, from the split and the side length.
+        find: the reader of a split in a given folder in any other layout; None when the split is not there.
+        downloads: official files by split, kept right below the data root.
+        drawn: draws the images of a split at a side length, instead of reading them.
     """
 
     name: str
@@ -51,19 +50,20 @@ class DatasetSpec:
     image_size: int
     aliases: tuple[str, ...] = ()
     parquet: tuple[str, ...] = ()
-    find: Find = lambda folder, split: None
+    find: Callable[[Path, str], Reader | None] = lambda folder, split: None
     downloads: dict[str, Download] | None = None
     drawn: Callable[[str, int], Dataset] | None = None
     mean: Channels = IMAGENET_MEAN
     std: Channels = IMAGENET_STD
 
     @property
-    def about(self) -> DatasetInfo:
+    def info(self) -> DatasetInfo:
+        """Name and normalisation."""
         return DatasetInfo(self.name, mean=self.mean, std=self.std)
 
     def locate(self, root: Path, split: str) -> Reader | None:
         """Search the root and the set's own folders below it, in every layout that is known."""
-        return next((origin for origin in self._candidates(root, split) if origin), None)
+        return next((reader for reader in self._candidates(root, split) if reader), None)
 
     def _candidates(self, root: Path, split: str) -> Iterator[Reader | None]:
         for folder in dataset_dirs(root, self.parquet):
@@ -78,45 +78,28 @@ class DatasetSpec:
             yield self.find(root, split)
 
 
-data_sets: Registry[DatasetSpec] = Registry("data set", group="ocssl.data")
+registry = Registry[DatasetSpec]("data set", group="ocssl.data")
 
 
 def names() -> list[str]:
     """Every data set that :func:`ocssl.data.load` knows by name."""
-    return data_sets.names()
+    return registry.names()
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with another seed than theirs."""
+    """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with seed 7 instead of theirs."""
     base, _, seed = name.rpartition(":")
-    if base == "imagenet100:authors" and name not in data_sets:
+    if base == "imagenet100:authors" and name not in registry:
         if not seed.isdecimal():
             raise ConfigError(f"the seed in '{name}' must be a whole number")
-        return replace(data_sets.get(base), name=name, find=_imagenet100(int(seed)))
-    return data_sets.get(name)
-
-
-def _cifar(layout: Layout) -> Find:
-    return lambda folder, split: find_cifar(folder, layout, split)
-
-
-def _svhn(folder: Path, split: str) -> Reader | None:
-    file = folder / f"{split}_32x32.mat"
-    return SvhnReader(file) if file.is_file() else None
-
-
-def _imagenet100(authors_seed: int | None) -> Find:
-    return lambda folder, split: find_imagenet100(folder, split, authors_seed)
+        return replace(registry.get(base), name=name, find=partial(find_imagenet100, authors_seed=int(seed)))
+    return registry.get(name)
 
 
 def _draw_shapes(split: str, image_size: int) -> Dataset:
     per_class, seed = {"train": (500, 0), "test": (100, 1)}[split]
     images, labels = draw(per_class * len(CLASSES), size=image_size, seed=seed)
     return ResidentDataset(images, DatasetInfo("shapes", CLASSES, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)), labels)
-
-
-def _add(entry: DatasetSpec) -> None:
-    data_sets.register(entry.name)(entry)
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
@@ -127,9 +110,9 @@ _IMAGENET_ADVICE = (
     "get ILSVRC 2012 from image-net.org and put it below the root "
     "as imagenet/train/n…/*.JPEG and imagenet/val/n…/*.JPEG"
 )
-_IMAGENET_HOMES = ("imagenet100", "imagenet", "imagenet1k", "ilsvrc", "ilsvrc2012")
+_IMAGENET_FOLDERS = ("imagenet100", "imagenet", "imagenet1k", "ilsvrc", "ilsvrc2012")
 
-_add(
+for _spec in (
     DatasetSpec(
         "cifar100",
         "60,000 photographs of 100 classes, 32×32",
@@ -137,13 +120,11 @@ _add(
         32,
         aliases=("cifar100", CIFAR100.folder),
         parquet=("cifar100",),
-        find=_cifar(CIFAR100),
+        find=partial(find_cifar, layout=CIFAR100),
         downloads={"train": _CIFAR100_FILE, "test": _CIFAR100_FILE},
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
-    )
-)
-_add(
+    ),
     DatasetSpec(
         "cifar10",
         "60,000 photographs of 10 classes, 32×32",
@@ -151,13 +132,11 @@ _add(
         32,
         aliases=("cifar10", CIFAR10.folder),
         parquet=("cifar10",),
-        find=_cifar(CIFAR10),
+        find=partial(find_cifar, layout=CIFAR10),
         downloads={"train": _CIFAR10_FILE, "test": _CIFAR10_FILE},
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
-    )
-)
-_add(
+    ),
     DatasetSpec(
         "svhn",
         "99,289 cropped house number digits, 32×32",
@@ -165,37 +144,31 @@ _add(
         32,
         aliases=("svhn", "house-numbers"),
         parquet=("svhn", "cropped-digits"),
-        find=_svhn,
+        find=find_svhn,
         downloads={
             "train": Download(f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
             "test": Download(f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
         },
         mean=(0.4377, 0.4438, 0.4728),
         std=(0.1980, 0.2010, 0.1970),
-    )
-)
-_add(
+    ),
     DatasetSpec(
         "imagenet100",
         "the customary 100 classes of ImageNet, 224×224",
         _IMAGENET_ADVICE,
         224,
-        aliases=_IMAGENET_HOMES,
+        aliases=_IMAGENET_FOLDERS,
         parquet=("imagenet100",),
-        find=_imagenet100(None),
-    )
-)
-_add(
+        find=find_imagenet100,
+    ),
     DatasetSpec(
         "imagenet100:authors",
         f"100 classes of ImageNet drawn as the paper's authors do, seed {AUTHORS_SEED}, 224×224",
         _IMAGENET_ADVICE,
         224,
-        aliases=_IMAGENET_HOMES[1:],
-        find=_imagenet100(AUTHORS_SEED),
-    )
-)
-_add(
+        aliases=_IMAGENET_FOLDERS[1:],
+        find=partial(find_imagenet100, authors_seed=AUTHORS_SEED),
+    ),
     DatasetSpec(
         "tiny-imagenet",
         "110,000 photographs of 200 classes, 64×64",
@@ -204,9 +177,7 @@ _add(
         aliases=("tiny-imagenet", "tiny-imagenet-200"),
         parquet=("tiny-imagenet",),
         find=find_tiny_imagenet,
-    )
-)
-_add(
+    ),
     DatasetSpec(
         "cars",
         "16,185 photographs of 196 makes of cars (Stanford Cars), 224×224",
@@ -216,14 +187,13 @@ _add(
         aliases=("cars", "stanford-cars", "car-data"),
         parquet=("cars", "stanford-cars"),
         find=one_split,
-    )
-)
-_add(
+    ),
     DatasetSpec(
         "shapes",
         "10,800 figures of 18 classes, drawn by code, 32×32",
         "nothing is needed, they are drawn",
         32,
         drawn=_draw_shapes,
-    )
-)
+    ),
+):
+    registry.register(_spec.name)(_spec)

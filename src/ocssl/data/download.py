@@ -11,9 +11,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from ocssl.common.console import progress_bar
+from ocssl.common.files import locked, writing
 from ocssl.errors import DataError
 
 BLOCK = 1 << 20
@@ -37,8 +36,8 @@ def fetch(
 ) -> Path:
     """Fetch a file into ``folder`` unless it is there.
 
-    While it is incomplete the file ends in ``.part``; a later attempt, in this call or in another process, goes on
-    where it ends. A file with the wrong checksum is thrown away and fetched anew.
+    An incomplete file's name ends in ``.part``; a later attempt, in this call or in another process, resumes it. A file
+    with a wrong checksum is deleted and fetched again.
 
     Args:
         attempts: how often to try again after a break or a wrong checksum.
@@ -48,15 +47,9 @@ def fetch(
         The path of the verified file.
     """
     target = folder / download.file_name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock"):
-            if not target.exists():
-                _fetch(download, target, attempts, wait_seconds, show)
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}") from error
+    with writing(target, DataError), locked(folder, wait=-1):
+        if not target.exists():  # another process may have fetched it meanwhile
+            _fetch(download, target, attempts, wait_seconds, show)
     return target
 
 
@@ -84,13 +77,13 @@ def _fetch(download: Download, target: Path, attempts: int, wait_seconds: float,
 
 
 def _append_rest(url: str, part: Path, show: bool | None) -> None:
-    """Ask for what is missing of a partial file and append it; a server that sends the whole file starts it over."""
+    """Request the rest of a partial file and append it; if the server sends the whole file, it replaces the part."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # there is nothing after what we have
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # the part is complete
             return
         raise
     with response:
@@ -112,7 +105,7 @@ def _append_rest(url: str, part: Path, show: bool | None) -> None:
 def _read(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read(BLOCK)
-    except OSError as error:  # of the network: TLS, a route that is gone; not one of writing the file
+    except OSError as error:  # of the network (TLS, a lost route), not of writing the file
         raise ConnectionError(str(error) or type(error).__name__) from error
 
 

@@ -1,27 +1,28 @@
-"""From a name, an address or an iterable to a source."""
+"""From a name, an address or an iterable to a data set; and what is there of it."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import Literal, NoReturn, get_args
 
 import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.data.build import OnBadImage, writing_to
-from ocssl.data.cache import cache_root, cached, open_cache, write_cache
+from ocssl.data.cache import cache_folder, cache_root, cached, is_prepared, open_cache, write_cache
+from ocssl.data.cache_writer import OnBadImage, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
-from ocssl.data.decode import BadImage, Picture
+from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
-from ocssl.data.origin import Item, Reader
-from ocssl.data.places import SPLIT_NAMES, data_root, of_split, split_folder
-from ocssl.data.source import Dataset, DatasetInfo
+from ocssl.data.layout import SPLIT_NAMES, data_root, of_split, split_folder
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
@@ -38,17 +39,17 @@ def load(
     verify: bool = False,
     progress: bool | None = None,
 ) -> Dataset:
-    """Open a set of images.
+    """Open a data set.
 
     Args:
         address: a name from :func:`ocssl.data.names`, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
-        split: ``"train"`` or ``"test"``; sets whose test labels are secret give their validation images as test.
+        split: ``"train"`` or ``"test"``; sets whose test labels are not public give their validation images as test.
         root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``.
-        image_size: side length to crop and resize to. By default that of the known set, or of the first image, in
-            which case all must have it.
+        image_size: side length to crop and resize to. By default that of the named set; for an address that of the
+            first image, which all must then have.
         on_bad_image: ``"error"`` stops at an image that cannot be used and names it; ``"skip"`` leaves it out and
-            lists it in ``source.skipped``.
-        download: whether a known set that is not there may be downloaded.
+            lists it in ``dataset.skipped``.
+        download: whether a named set that is not there may be downloaded.
         verify: read the decoded images once and compare their checksums.
         progress: show progress bars; by default when stderr is a terminal.
 
@@ -59,14 +60,14 @@ def load(
         raise unknown("split", split, SPLIT_NAMES)
     _check_options(image_size, on_bad_image)
     if is_address(address):
-        origin, about = open_address(address, split), DatasetInfo(address)
+        reader, info = open_address(address, split), DatasetInfo(address)
     else:
-        known = dataset_spec(address)
-        image_size = image_size or known.image_size
-        if known.drawn:
-            return known.drawn(split, image_size)
-        origin, about = _find_or_fetch(known, data_root(root), split, download, progress), known.about
-    return cached(origin, about, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
+        spec = dataset_spec(address)
+        image_size = image_size or spec.image_size
+        if spec.drawn:
+            return spec.drawn(split, image_size)
+        reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
+    return cached(reader, info, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
 
 
 def from_iterable(
@@ -77,10 +78,10 @@ def from_iterable(
     on_bad_image: OnBadImage = "error",
     progress: bool | None = None,
 ) -> Dataset:
-    """A source from anything that yields images, read once from front to end.
+    """A data set from anything that yields images, read once from front to end.
 
     The images are kept in RAM when they are few and in a scratch file when they are many. An endless iterable needs no
-    source: give its minibatches to the learner directly.
+    data set: give its minibatches to the learner directly.
 
     Args:
         images: PIL images, uint8 arrays ``(H, W)`` or ``(H, W, C)``, uint8 tensors ``(C, H, W)``, encoded bytes, paths.
@@ -90,31 +91,65 @@ def from_iterable(
     """
     _check_options(image_size, on_bad_image)
     root = cache_root()
-    with writing_to(root):
+    with writing_cache(root):
         root.mkdir(parents=True, exist_ok=True)
-        # A mapped file stays readable after its name is gone, so nothing is left behind whatever happens.
+        # A mapped file stays readable after it is deleted, so nothing is left behind.
         scratch = tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True)
     with scratch as folder:
         write_cache(_IterableReader(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
         return open_cache(Path(folder) / "cache", DatasetInfo(name))
 
 
+@dataclass(frozen=True)
+class SplitStatus:
+    """The state of one split in one word, and in one sentence."""
+
+    state: Literal["ready", "found", "download", "missing", "broken"]
+    detail: str
+
+
+def status(address: str, split: str, *, root: str | Path | None = None, image_size: int | None = None) -> SplitStatus:
+    """Whether a split of a named set or an address is there, without decoding or downloading anything.
+
+    >>> status("shapes", "train")
+    SplitStatus(state='ready', detail='drawn by code')
+    """
+    spec = None if is_address(address) else dataset_spec(address)
+    if spec and spec.drawn:
+        return SplitStatus("ready", "drawn by code")
+    if address.startswith("hf:"):
+        return SplitStatus("download", "downloaded from the Hugging Face Hub when used")
+    below = data_root(root)
+    try:
+        reader = spec.locate(below, split) if spec else open_address(address, split)
+    except DataError as error:
+        return SplitStatus("broken", str(error))
+    if reader is None:
+        if spec and spec.downloads:
+            return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
+        return SplitStatus("missing", f"not found below {below}")
+    folder = cache_folder(reader, address, image_size or (spec.image_size if spec else None))
+    if is_prepared(folder):
+        return SplitStatus("ready", f"{reader.describe()}, decoded in {folder}")
+    return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
+
+
 def is_address(address: str) -> bool:
-    """Whether this names a place, ``folder:PATH`` for one, and not a known set."""
+    """Whether this is an address such as ``folder:PATH``, not the name of a set."""
     return address.partition(":")[0] in SCHEMES
 
 
 def open_address(address: str, split: str) -> Reader:
-    """The pictures at ``folder:PATH``, ``parquet:PATH``, ``tar:PATH`` or ``hf:REPO``."""
+    """The images at ``folder:PATH``, ``parquet:PATH``, ``tar:PATH`` or ``hf:REPO``."""
     scheme, _, place = address.partition(":")
     if not place:
         raise DataError(f"'{scheme}:' needs a path after the colon")
     path = Path(place).expanduser()
     if scheme == "folder":
-        origin = one_split(path, split)
-        if origin is None and (split == "test" or split_folder(path, "test")):
+        reader = one_split(path, split)
+        if reader is None and (split == "test" or split_folder(path, "test")):
             _no_split(place, split)
-        return origin or any_folder(path)
+        return reader or any_folder(path)
 
     def files(wanted: str) -> list[Path]:
         if scheme == "hf":
@@ -143,18 +178,18 @@ def _check_options(image_size: int | None, on_bad_image: str) -> None:
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
 
-def _find_or_fetch(known: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
-    origin = known.locate(root, split)
-    if origin is None and download and known.downloads:
-        fetch(known.downloads[split], root, show=progress)
-        origin = known.locate(root, split)
-    if origin is None:
-        raise DataError(f"{known.name} ({split}) was not found below {root}: {known.advice}")
-    return origin
+def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
+    reader = spec.locate(root, split)
+    if reader is None and download and spec.downloads:
+        fetch(spec.downloads[split], root, show=progress)
+        reader = spec.locate(root, split)
+    if reader is None:
+        raise DataError(f"{spec.name} ({split}) was not found below {root}: {spec.advice}")
+    return reader
 
 
 def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
-    """Those of a split among the shards in a folder, the files that match a pattern, or a single file."""
+    """The split's shards among those in a folder, the files that match a pattern, or a single file."""
     if path.is_dir():
         base, below = path, sorted(path.rglob("*"))
         found = [file.relative_to(path) for file in below if file.name.endswith(suffixes) and file.is_file()]
@@ -164,7 +199,7 @@ def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
         raise DataError(f"there is no {suffixes[0]} file at {path}")
     chosen = of_split(found, split)
     if not chosen and split == "train" and not (path.is_dir() and of_split(found, "test")):
-        chosen = found  # one pile of shards, or some that were asked for by name: all of it is for training
+        chosen = found  # shards that name no split, or were given by name: all are for training
     return [base / file for file in chosen] or _no_split(str(path), split)
 
 
@@ -181,7 +216,7 @@ class _IterableReader(Reader):
         return self._name
 
     def identity(self) -> str:
-        raise NotImplementedError("what an iterable yields is not known before it is read, so it is never cached")
+        raise NotImplementedError("an iterable is read once and never cached")
 
     def items(self, start: int = 0) -> Iterator[Item]:
         for position, image in enumerate(self._images):

@@ -1,13 +1,13 @@
 """Images drawn by code: six outlines in three textures, for demos, tests and machines without a data set.
 
-Every image is one bright figure on a darker, plain ground. Place, size, turn, contrast and the phase of the texture are
-drawn at random, so that a class is told by *what* is drawn and hardly by where or in which tone. Colours stay near grey
-on purpose: free colours, or figures now brighter and now darker than their ground, would let an objective that tells
-instances apart do so by colour or tone alone, and it would never need to look at shape.
+Every image is one bright figure on a darker, plain ground. Position, size, rotation, contrast and the phase of the
+texture are random, so classes differ in shape and hardly in position or tone. Colours stay near grey on purpose: with
+free colours, or figures both brighter and darker than their ground, a contrastive objective could tell instances apart
+by colour or tone alone and would never need shape.
 
-Outlines and textures are signed distances on a grid of coordinates, negative inside, which gives smooth edges for the
-price of a clip. Beyond one sine and cosine per image only additions, products, roots and comparisons are used: these
-are exact in IEEE arithmetic, so the same seed draws the same images on every machine.
+Outlines and textures are signed distances on a grid of coordinates, negative inside; clipping them gives smooth edges.
+Beyond one sine and cosine per image only additions, products, roots and comparisons are used: these are exact in IEEE
+arithmetic, so the same seed draws the same images on every machine.
 
 >>> images, labels = draw(36, seed=0)
 >>> images.shape, images.dtype, labels.bincount().unique()
@@ -107,7 +107,7 @@ CLASSES: tuple[str, ...] = tuple(f"{texture} {outline}" for outline in OUTLINES 
 
 @dataclass(frozen=True)
 class _Figures:
-    """What was drawn at random for each image; every field is float32 and shaped to broadcast over the grid."""
+    """The random parameters of each image; every field is float32 and shaped to broadcast over the grid."""
 
     centre_x: Floats
     centre_y: Floats
@@ -128,8 +128,8 @@ class _Figures:
 
         pixel = size / 32
         radius = uniform(10.5, 14.5) * pixel
-        margin = 0.8 * radius  # a figure may lose a little of its rim at the border, never its body
-        turn = uniform(-0.3, 0.3)  # radians; any turn at all would tell instances apart better than their class does
+        margin = 0.8 * radius  # the border may cut off a little of a figure's rim
+        turn = uniform(-0.3, 0.3)  # radians; with free rotation, instances would differ more than classes
         ground = uniform(0.27, 0.37, 1, 1, 1)
         contrast = uniform(0.3, 0.45, 1, 1, 1)
         fill = ground + contrast

@@ -1,11 +1,10 @@
-"""One learner over several processes: the same program everywhere, on the same global batch.
+"""One learner over several processes: the same program in each, on the same global batch.
 
-Every process holds the same weights and the same generator, and so draws the same samples and the same views. Only the
-heavy parts are divided: the encoders' passes over the rows of a batch, the reading of the stream, and the memory's
-images and features. What was divided is put together again before anything is decided, so a run means the same for any
-number of processes.
+Every process holds the same weights and the same generator, so all draw the same samples and views. Divided are the
+encoders' passes over the rows of a batch, the reading of the stream, and the memory's images and features. The parts
+are gathered before any decision, so a run gives the same result with any number of processes.
 """
 
-from ocssl.distributed.group import Group, current, membership
+from ocssl.distributed.group import ProcessGroup, current, process_group
 
-__all__ = ["Group", "current", "membership"]
+__all__ = ["ProcessGroup", "current", "process_group"]

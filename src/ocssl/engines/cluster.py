@@ -1,126 +1,100 @@
-"""Jobs as tasks of a Ray cluster: one started here for the occasion, or one that is running."""
+"""Engine on a Ray cluster: each job is a task. The cluster is started for the call, or was running before."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.engines.attempt import Outcome, attempt, died
-from ocssl.engines.jobs import Done, Job
-from ocssl.engines.tasks import Task, Tasks
+from ocssl.engines.jobs import POLL_SECONDS, Attempt, EngineOptions, Job, JobQueue, JobResult, run_once, worker_died
 from ocssl.errors import ConfigError, missing_extra
 
-LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
-OBJECT_STORE = 80 << 20  # bytes; results are small and images do not travel
+OBJECT_STORE = 80 << 20  # bytes; results are small, and images are not sent
 PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OCSSL_PLUGINS")
 
 
-class Cluster:
-    """Each job is a task that Ray places where there is room; whose worker or machine dies is handed in again.
+class RayCluster:
+    """Jobs as tasks that Ray places where resources are free. A task whose worker or machine dies is submitted again.
 
-    Args:
-        workers: how many tasks a cluster that is started here runs at once; a running one decides by its resources.
-        address: of a running cluster; unset: one is started here and ended with the last job.
-        gpus_per_run: fraction of a GPU that a task asks for; unset: a whole one where the cluster has any.
+    With ``options.address`` tasks run on that cluster, else on one that is started here and ends with the call.
     """
 
-    def __init__(self, *, workers: int, retries: int, address: str | None, gpus_per_run: float | None) -> None:
-        self._workers = workers
-        self._retries = retries
-        self._address = address
-        self._gpus_per_run = gpus_per_run
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._ray = _import_ray()
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        """Every job once, in the order in which they end."""
-        ray = import_ray()
-        tasks = Tasks(jobs, self._retries)
-        with connected(self._workers, self._address), StopRequest() as stop:
-            gpus = gpus_of_a_run(self._gpus_per_run)
-            # Attempts are counted here and not by Ray, which would not say how many there were.
-            begin = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_attempt).remote
-            settle_in = like_the_driver()
-            pending: dict[Any, Task] = {}
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        """Run every job once and yield them in the order in which they end."""
+        queue = JobQueue(jobs, self._options.retries)
+        pending: dict[Any, Job] = {}
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        with self._cluster(), StopRequest() as stop:
+            # Ray's own retries are off: it does not report the number of attempts.
+            task = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(_run_once)
             while True:
-                while len(pending) < room(gpus) and (task := tasks.take()) is not None:
-                    pending[begin(task.job, settle_in)] = task
+                while len(pending) < self.max_parallel and (job := queue.take()) is not None:
+                    pending[task.remote(job, Path.cwd(), environment)] = job
                 if not pending:
                     return
-                ready, _ = ray.wait(list(pending), num_returns=1, timeout=LOOK_EVERY)
+                ready, _ = self._ray.wait(list(pending), num_returns=1, timeout=POLL_SECONDS)
                 if stop.pending:
                     raise Interrupted("stopped; runs in progress go on from their last checkpoints", stop.number)
                 for reference in ready:
-                    if (done := tasks.settle(pending.pop(reference), _outcome(reference))) is not None:
+                    if (done := queue.settle(pending.pop(reference), self._attempt(reference))) is not None:
                         yield done
 
+    @property
+    def max_parallel(self) -> int:
+        """How many tasks the cluster has room for at present."""
+        total, gpus = self._ray.cluster_resources(), self._gpus
+        rooms = [total.get("CPU", 1), *([total.get("GPU", 0) / gpus] if gpus else [])]
+        return max(1, int(min(rooms)))
 
-def import_ray() -> Any:
-    """The package, or how to get it."""
+    @property
+    def _gpus(self) -> float:
+        """The fraction of a GPU that each task reserves."""
+        whole = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
+        return whole if self._options.gpus_per_run is None else self._options.gpus_per_run
+
+    @contextlib.contextmanager
+    def _cluster(self) -> Iterator[None]:
+        address = self._options.address
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        own = {"num_cpus": self._options.workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        try:
+            # Without "local", Ray would join any cluster that it finds on this machine.
+            self._ray.init(address or "local", **quiet, **({} if address else own))
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            what = f"reach the Ray cluster at '{address}' (is RAY_AUTH_MODE as there?)" if address else "start Ray here"
+            raise ConfigError(f"cannot {what}: {' '.join(str(error).split())}") from error
+        try:
+            yield
+        finally:
+            self._ray.shutdown()
+
+    def _attempt(self, reference: Any) -> Attempt:
+        try:
+            attempt: Attempt = self._ray.get(reference)
+            return attempt
+        except self._ray.exceptions.RayError as error:
+            return worker_died(type(error).__name__)
+
+
+def _run_once(job: Job, directory: Path, environment: dict[str, str]) -> Attempt:
+    """The task: relative paths and environment variables mean in the worker what they mean in the driver."""
+    os.environ.update(environment)
+    os.chdir(directory)
+    return run_once(job)
+
+
+def _import_ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
         raise missing_extra("ray", "scale", "engine 'ray' and sweeps over machines") from error
     return ray
-
-
-@contextlib.contextmanager
-def connected(workers: int, address: str | None) -> Iterator[None]:
-    """A connection to a cluster; one that was started for it ends with it."""
-    ray = import_ray()
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    # Without "local", Ray would join whichever cluster it finds on this machine.
-    own = {"num_cpus": workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-    try:
-        ray.init(address or "local", **quiet, **({} if address else own))
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        place = f"reach the Ray cluster at '{address}' (is RAY_AUTH_MODE as there?)" if address else "start Ray here"
-        raise ConfigError(f"cannot {place}: {' '.join(str(error).split())}") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def gpus_of_a_run(wanted: float | None) -> float:
-    """The fraction of a GPU that each task asks for."""
-    if wanted is not None:
-        return wanted
-    return 1.0 if import_ray().cluster_resources().get("GPU", 0) >= 1 else 0.0
-
-
-def room(gpus: float) -> int:
-    """How many tasks the whole cluster can run at once, as it is now."""
-    total = import_ray().cluster_resources()
-    by_cpu = int(total.get("CPU", 1))
-    return max(1, min(by_cpu, int(total.get("GPU", 0) / gpus)) if gpus else by_cpu)
-
-
-def like_the_driver() -> Callable[[], None]:
-    """To be called by a worker, so that relative paths in settings mean there what they mean here."""
-    directory = Path.cwd()
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-
-    def settle_in() -> None:
-        os.environ.update(environment)
-        os.chdir(directory)
-
-    return settle_in
-
-
-def _attempt(job: Job, settle_in: Callable[[], None]) -> Outcome:
-    settle_in()
-    return attempt(job)
-
-
-def _outcome(reference: Any) -> Outcome:
-    ray = import_ray()
-    try:
-        outcome: Outcome = ray.get(reference)
-        return outcome
-    except ray.exceptions.RayError as error:
-        return died(type(error).__name__)

@@ -1,23 +1,59 @@
-"""What an engine is given and what it gives back."""
+"""Jobs, one attempt at a job, and the queue of attempts that every engine works off."""
 
 from __future__ import annotations
 
+import traceback
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from ocssl.results.result import Result
+from ocssl.common.console import warn
+from ocssl.common.files import locked
+from ocssl.common.signals import Interrupted
+from ocssl.errors import OcsslError, OutOfMemoryError
+from ocssl.results.result import Result, read_result
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.presets import resolve
+from ocssl.runs.progress import Progress
+from ocssl.runs.run import resume, start, with_changes
+
+POLL_SECONDS = 0.5  # between two looks for a request to stop
+LOCK_SECONDS = 60.0  # a worker whose driver died saves its run and leaves the folder within this time
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where and how jobs run.
+
+    Attributes:
+        engine: ``local`` for this machine, ``ray`` for a Ray cluster (extra ``scale``).
+        workers: jobs at once on this machine; ``local`` with one worker uses this process. A running cluster is
+            limited by its own resources instead.
+        address: of a running Ray cluster.
+        retries: further attempts at a job whose worker died.
+        gpus_per_run: fraction of a GPU that Ray reserves for each job; None: a whole one where the cluster has any.
+            Local workers share the GPUs evenly.
+        quiet: no progress of jobs in this process.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    workers: int = 1
+    address: str | None = None
+    retries: int = 2
+    gpus_per_run: float | None = None
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run that is wanted.
+    """One run to be made.
 
     Attributes:
-        name: unique among the jobs of a call.
-        config: settings, as :func:`ocssl.runs.presets.complete` takes them.
-        folder: where the run lives; an unfinished run there is gone on with, a finished one is taken as it is.
+        name: unique among the jobs of one call of :meth:`Engine.run`.
+        config: settings, as ``ocssl run --config`` takes them.
+        folder: of the run. An unfinished run there is resumed; the result of a finished one is read.
     """
 
     name: str
@@ -26,11 +62,11 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Done:
-    """One run that is over.
+class JobResult:
+    """A job that is over.
 
     Attributes:
-        result: what it ended with; None where it failed.
+        result: of its run; None where the job failed.
         error: why it failed, in one sentence.
         attempts: how often it was started; more than once where its worker died.
     """
@@ -42,8 +78,93 @@ class Done:
 
 
 class Engine(Protocol):
-    """Sees jobs through, here or elsewhere."""
+    """Runs jobs."""
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        """Every job once, in the order in which they end; a job is only asked for when there is room to begin it."""
+    @property
+    def max_parallel(self) -> int:
+        """How many jobs run at once; of a Ray cluster known while :meth:`run` is in progress."""
         ...
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        """Run every job once and yield them in the order in which they end.
+
+        Args:
+            jobs: asked for the next job only when a worker is free. None means that no job is ready before another
+                one has ended; it must not come while no job is running.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How one attempt at a job ended.
+
+    Attributes:
+        retry: whether another attempt may end better. It may after an accident, and not after a refused setting.
+    """
+
+    result: Result | None = None
+    error: str | None = None
+    retry: bool = False
+
+
+def worker_died(how: str) -> Attempt:
+    """The attempt whose process ended before its run."""
+    return Attempt(error=f"its worker died: {how}", retry=True)
+
+
+def run_once(job: Job, progress: Progress | None = None) -> Attempt:
+    """Start, resume or read the run of a job in this process. Only a request to stop is raised."""
+    folder = RunFolder(job.folder)
+    try:
+        return Attempt(_run(job, folder, progress))
+    except Interrupted:
+        raise
+    except OcsslError as error:
+        return Attempt(error=str(error), retry=isinstance(error, OutOfMemoryError))  # another run may free its memory
+    except Exception as error:
+        if folder.config.exists():
+            folder.note(traceback.format_exc())
+        return Attempt(error=f"{type(error).__name__}: {' '.join(str(error).split())}", retry=True)
+
+
+def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
+    config = resolve(job.config)
+    if not folder.config.exists():
+        return start(config, folder.path, progress)
+    with locked(folder.path, wait=LOCK_SECONDS):
+        finished = folder.result.exists()
+    if not finished:
+        return resume(folder.path, config.to_dict(), progress)
+    with_changes(folder, config.to_dict())  # refuses the result of another configuration
+    return read_result(folder.path)
+
+
+class JobQueue:
+    """Hands out jobs and counts attempts. A job whose worker died comes before a new one.
+
+    Args:
+        retries: attempts at a job beyond the first.
+    """
+
+    def __init__(self, jobs: Iterable[Job | None], retries: int) -> None:
+        self._jobs = iter(jobs)
+        self._retries = retries
+        self._again: deque[Job] = deque()
+        self._attempts: Counter[str] = Counter()
+
+    def take(self) -> Job | None:
+        """The next job; None when there is none, or none before another job has ended."""
+        return self._again.popleft() if self._again else next(self._jobs, None)
+
+    def settle(self, job: Job, attempt: Attempt) -> JobResult | None:
+        """The end of a job, or None when it is in the queue again."""
+        self._attempts[job.name] += 1
+        count, error = self._attempts[job.name], attempt.error
+        if attempt.retry and count <= self._retries:
+            warn(f"{job.name}: {error}; trying again")
+            self._again.append(job)
+            return None
+        if attempt.retry and count > 1:
+            error = f"{error} (the last of {count} attempts)"
+        return JobResult(job, attempt.result, error, count)

@@ -1,4 +1,4 @@
-"""Jobs on this machine: one after another in this very process, or side by side in processes of their own."""
+"""Engines on this machine: jobs one after another in this process, or several at once in worker processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
@@ -16,133 +15,131 @@ from types import FrameType
 
 import torch
 
+from ocssl.common.console import print_warnings
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.engines.attempt import Outcome, attempt, died
-from ocssl.engines.jobs import Done, Job
-from ocssl.engines.tasks import Task, Tasks
+from ocssl.engines.jobs import POLL_SECONDS, Attempt, EngineOptions, Job, JobQueue, JobResult, run_once, worker_died
 from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
 from ocssl.runs.progress import make_progress
 
-LOOK_EVERY = 0.5  # seconds between two looks whether somebody asked to stop
-
 
 class InProcess:
-    """One job after another in this process, which keeps what it compiled and captured."""
+    """One job after another in this process, which keeps compiled kernels and captured graphs."""
 
-    def __init__(self, *, retries: int, quiet: bool) -> None:
-        self._retries = retries
-        self._quiet = quiet
+    max_parallel = 1
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        """Every job once, in the given order."""
-        tasks = Tasks(jobs, self._retries)
-        while (task := tasks.take()) is not None:
-            reporter = make_progress(quiet=self._quiet)
-            reporter.say(f"{task.job.name} in {task.job.folder}")
-            if (done := tasks.settle(task, attempt(task.job, reporter))) is not None:
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        """Run every job once, in the given order."""
+        queue = JobQueue(jobs, self._options.retries)
+        while (job := queue.take()) is not None:
+            progress = make_progress(quiet=self._options.quiet)
+            progress.info(f"{job.name} in {job.folder}")
+            if (done := queue.settle(job, run_once(job, progress))) is not None:
                 yield done
 
 
-class Pool:
-    """Several jobs at once, each in a process that takes the next one when it is done.
+class WorkerPool:
+    """Several jobs at once, each in a process of its own.
 
-    A process that dies is replaced, and its job goes on from its own last checkpoint.
+    A process that dies is replaced, and its run is resumed from the last checkpoint.
     """
 
-    def __init__(self, *, workers: int, retries: int) -> None:
-        self._workers = workers
-        self._retries = retries
+    def __init__(self, options: EngineOptions) -> None:
+        self.max_parallel = options.workers
+        self._retries = options.retries
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
-        """Every job once, in the order in which they end."""
-        tasks = Tasks(jobs, self._retries)
-        seats = deque(range(self._workers))
-        idle: list[_Worker] = []
-        busy: dict[Connection, tuple[_Worker, Task]] = {}
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        """Run every job once and yield them in the order in which they end."""
+        queue = JobQueue(jobs, self._retries)
+        workers: dict[int, _Worker] = {}
+        busy: dict[Connection, tuple[int, Job]] = {}
         try:
             with StopRequest() as stop:
                 while True:
-                    while len(busy) < self._workers and (task := tasks.take()) is not None:
-                        worker = idle.pop() if idle else _Worker(seats.popleft(), self._workers)
-                        worker.begin(task.job)
-                        busy[worker.connection] = worker, task
+                    while len(busy) < self.max_parallel and (job := queue.take()) is not None:
+                        slot = min(set(range(self.max_parallel)) - {slot for slot, _ in busy.values()})
+                        if slot not in workers:
+                            workers[slot] = _Worker(slot, self.max_parallel)
+                        workers[slot].send(job)
+                        busy[workers[slot].connection] = slot, job
                     if not busy:
                         return
-                    ready = wait(list(busy), timeout=LOOK_EVERY)
+                    ready = wait(list(busy), timeout=POLL_SECONDS)
                     if stop.pending:
                         raise Interrupted("stopped, with every run in progress saved", stop.number)
                     for connection in ready:
-                        worker, task = busy.pop(connection)  # type: ignore[call-overload]
-                        outcome = worker.collect()
-                        if worker.alive:
-                            idle.append(worker)
-                        else:
-                            seats.append(worker.seat)
-                        if (done := tasks.settle(task, outcome)) is not None:
+                        slot, job = busy.pop(connection)  # type: ignore[call-overload]
+                        attempt = workers[slot].receive()
+                        if workers[slot].connection.closed:
+                            del workers[slot]
+                        if (done := queue.settle(job, attempt)) is not None:
                             yield done
         finally:
-            _dismiss([*idle, *(worker for worker, _ in busy.values())])
+            for worker in workers.values():
+                worker.connection.close()  # upon which it saves its run and exits
+            for worker in workers.values():
+                worker.process.join()
 
 
 class _Worker:
-    """A process that does one job after another.
+    """A process that runs one job after another.
 
     Args:
-        seat: its number; GPUs are dealt out by it.
-        seats: how many share this machine's cores.
+        slot: its number; it decides the GPU.
+        slots: number of workers that share the cores of this machine.
     """
 
-    def __init__(self, seat: int, seats: int) -> None:
-        self.seat = seat
-        self.alive = True
+    def __init__(self, slot: int, slots: int) -> None:
+        self.slot = slot
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        threads = max(1, torch.get_num_threads() // seats)
-        self.process = context.Process(target=_serve, args=(theirs, _gpu_of(seat), _sharing(seats), threads))
+        threads = max(1, torch.get_num_threads() // slots)
+        shared = max(runs_at_once(), -(-slots // max(1, torch.cuda.device_count())))
+        self.process = context.Process(target=_serve, args=(theirs, _gpu(slot), shared, threads))
         self.process.start()
         theirs.close()
 
-    def begin(self, job: Job) -> None:
-        """Hand it a job; should it be dead already, :meth:`collect` will tell."""
+    def send(self, job: Job) -> None:
+        """Begin a job. If the process is dead, :meth:`receive` finds that."""
         with contextlib.suppress(BrokenPipeError):
             self.connection.send(job)
 
-    def collect(self) -> Outcome:
-        """What became of the job, once there is something to read."""
+    def receive(self) -> Attempt:
+        """How the job ended, once the connection is readable; it is closed if the process died."""
         try:
-            outcome: Outcome = self.connection.recv()
-            return outcome
+            attempt: Attempt = self.connection.recv()
+            return attempt
         except (EOFError, ConnectionError):
-            self.alive = False
             self.connection.close()
             self.process.join()
             code = self.process.exitcode or 0
-            return died(f"signal {-code}" if code < 0 else f"exit code {code}")
+            return worker_died(f"signal {-code}" if code < 0 else f"exit code {code}")
 
 
-def _dismiss(workers: list[_Worker]) -> None:
-    """Hang up, upon which each saves what it does and ends."""
-    for worker in workers:
-        worker.connection.close()
-    for worker in workers:
-        worker.process.join()
+def _gpu(slot: int) -> str | None:
+    """The value of CUDA_VISIBLE_DEVICES for a worker; GPUs are dealt out in turn."""
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(number) for number in range(count)]
+    return names[slot % len(names)] if count else None
 
 
-def _serve(connection: Connection, gpu: str | None, at_once: int, threads: int) -> None:
-    """The life of a worker: a job at a time, until its driver hangs up or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which hangs up
-    signal.signal(signal.SIGTERM, _leave)
+def _serve(connection: Connection, gpu: str | None, shared: int, threads: int) -> None:
+    """Main function of a worker: one job after another, until its driver closes the connection or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which closes the connection
+    signal.signal(signal.SIGTERM, _exit)
+    print_warnings()
     torch.set_num_threads(threads)
-    os.environ[RUNS_AT_ONCE] = str(at_once)
+    os.environ[RUNS_AT_ONCE] = str(shared)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     jobs: SimpleQueue[Job] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, jobs), daemon=True).start()
-    try:
+    with contextlib.suppress(Interrupted, BrokenPipeError):
         while True:
-            connection.send(attempt(jobs.get()))
-    except (Interrupted, BrokenPipeError):
-        return
+            connection.send(run_once(jobs.get()))
 
 
 def _listen(connection: Connection, jobs: SimpleQueue[Job]) -> None:
@@ -150,23 +147,9 @@ def _listen(connection: Connection, jobs: SimpleQueue[Job]) -> None:
         while True:
             jobs.put(connection.recv())
     except (EOFError, ConnectionError):
-        os.kill(os.getpid(), signal.SIGTERM)  # a run in progress saves and stops; without one, this is the end
+        os.kill(os.getpid(), signal.SIGTERM)  # a run in progress saves and stops; an idle worker exits
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    """End in order, not by the signal itself: a compiler's helpers are sent home, and nothing stays behind."""
+def _exit(number: int, frame: FrameType | None) -> None:
+    """Exit regularly, so that the compiler's helper processes end too."""
     sys.exit(128 + number)
-
-
-def _sharing(seats: int) -> int:
-    """How many runs share a device: of so many workers, or more where somebody said so."""
-    return max(runs_at_once(), -(-seats // max(1, torch.cuda.device_count())))
-
-
-def _gpu_of(seat: int) -> str | None:
-    count = torch.cuda.device_count()
-    if count == 0:
-        return None
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = told.split(",") if told else [str(number) for number in range(count)]
-    return names[seat % len(names)]

@@ -1,16 +1,15 @@
 """Measures of an encoder: probes on frozen features, metrics along a stream, label-free diagnostics.
 
-This room knows tensors and labels. It does not know the learner: anything that turns images into vectors can be
-measured, and nothing measured here can leak into training.
+This package takes tensors and labels and does not import the learner. Anything that turns images into vectors can be
+measured, and labels cannot reach training.
 """
 
 from __future__ import annotations
 
-from ocssl.evaluation.accuracy import Accuracy
-from ocssl.evaluation.diagnostics import alignment, collapsed, effective_rank, feature_std
-from ocssl.evaluation.features import extract
+from ocssl.evaluation.diagnostics import alignment, collapsed, diagnose_features, effective_rank, feature_std
+from ocssl.evaluation.features import extract, extract_parts
 from ocssl.evaluation.knn import knn_probe
-from ocssl.evaluation.metrics import StreamMetrics
+from ocssl.evaluation.metrics import Accuracy, StreamMetrics
 from ocssl.evaluation.probes import ProbeResult, ProbeSchedule, linear_probe, linear_probes
 
 __all__ = [
@@ -20,8 +19,10 @@ __all__ = [
     "StreamMetrics",
     "alignment",
     "collapsed",
+    "diagnose_features",
     "effective_rank",
     "extract",
+    "extract_parts",
     "feature_std",
     "knn_probe",
     "linear_probe",

@@ -1,4 +1,4 @@
-"""What every measure asks of the features and labels it is given, checked in one place."""
+"""Checks of the features and labels that measures are given."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from ocssl.errors import ConfigError, InputError
 
-Features = Tensor | NDArray[np.floating]
-Labels = Tensor | NDArray[np.integer]
+FeatureMatrix = Tensor | NDArray[np.floating]
+LabelVector = Tensor | NDArray[np.integer]
 
 
-def as_features(values: Features, name: str) -> Tensor:
+def as_features(values: FeatureMatrix, name: str) -> Tensor:
     """Floating-point features ``(N, D)``, refused when empty, misshapen or not finite.
 
     >>> as_features(np.zeros((2, 3), dtype=np.float32), "features").shape
@@ -35,7 +35,7 @@ def as_features(values: Features, name: str) -> Tensor:
     return features
 
 
-def as_labels(values: Labels, count: int, name: str) -> Tensor:
+def as_labels(values: LabelVector, count: int, name: str) -> Tensor:
     """Class indices ``(count,)`` as int64.
 
     >>> as_labels(np.array([0, 2], dtype=np.int32), 2, "labels")
@@ -58,7 +58,7 @@ def normalised(features: Tensor) -> Tensor:
 
 
 def count_classes(given: int | None, *labels: Tensor) -> int:
-    """How many classes there are: as many as given, or one more than the largest label.
+    """The number of classes: as given, or one more than the largest label.
 
     >>> count_classes(None, torch.tensor([0, 2]), torch.tensor([1])), count_classes(5, torch.tensor([0, 2]))
     (3, 5)
@@ -69,7 +69,7 @@ def count_classes(given: int | None, *labels: Tensor) -> int:
     return given or needed
 
 
-def _as_tensor(values: Features | Labels) -> Tensor:
+def _as_tensor(values: FeatureMatrix | LabelVector) -> Tensor:
     if isinstance(values, np.ndarray):
         # torch takes neither reversed nor read-only memory as it is: copy that.
         values = np.require(values, requirements=["C", "W"])

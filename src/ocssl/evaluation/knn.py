@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 
 from ocssl.errors import ConfigError, InputError
-from ocssl.evaluation._inputs import Features, Labels, as_features, as_labels, count_classes, normalised
-from ocssl.evaluation.accuracy import Accuracy
+from ocssl.evaluation._inputs import FeatureMatrix, LabelVector, as_features, as_labels, count_classes, normalised
+from ocssl.evaluation.metrics import Accuracy
 
 _SIMILARITIES_AT_ONCE = 2**25  # 128 MiB of float32
 
 
 def knn_probe(
-    train_features: Features,
-    train_labels: Labels,
-    test_features: Features,
-    test_labels: Labels,
+    train_features: FeatureMatrix,
+    train_labels: LabelVector,
+    test_features: FeatureMatrix,
+    test_labels: LabelVector,
     *,
     k: int = 200,
     temperature: float = 0.07,

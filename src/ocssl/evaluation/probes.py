@@ -1,19 +1,17 @@
-"""Linear probes: how well a linear classifier reads the classes off frozen features.
+"""Linear probes: the accuracy of a linear classifier on frozen features.
 
 The protocol is the paper's. Features are L2-normalised; softmax regression is trained by Adam at learning rate 0.05 on
 minibatches of 256. After 5 epochs without a better validation accuracy the learning rate is divided by 3 and the
 weights go back to the best so far, until it falls below 1e-4 or 100 epochs have passed. The test accuracy is that of
 the weights that were best on the validation samples, over all test samples.
 
-Three points the protocol leaves open, and what is done here: weights start at zero, where softmax regression, being
-convex, starts as well as anywhere and needs no random draw; the last, incomplete minibatch of an epoch is used; and
-Adam keeps its moments and its step count when the weights go back, as ``torch.optim.Adam`` does when a model's weights
-are restored under it.
+The protocol leaves three points open. Here weights start at zero: softmax regression is convex and needs no random
+draw. The last, incomplete minibatch of an epoch is used. Adam keeps its moments and its step count when the weights go
+back, as ``torch.optim.Adam`` does when a model's weights are restored.
 
-The probes of many encoders see the same samples in the same order, so they are trained side by side as one batched
-problem (:func:`linear_probes`). A dozen kernels then make one step of all of them, and a GPU trains twenty probes in
-little more time than one; it replays a captured epoch, since launching such small kernels one by one takes longer than
-they do. :func:`linear_probe` is that with a single encoder.
+The probes of many encoders see the same samples in the same order, so :func:`linear_probes` trains them as one batched
+problem: a dozen kernels make one step of all of them, and a GPU trains twenty probes in little more time than one. On a
+GPU an epoch is captured once and replayed, since launching such small kernels one by one takes longer than they do.
 """
 
 from __future__ import annotations
@@ -21,38 +19,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ocssl.errors import ConfigError, InputError
-from ocssl.evaluation._inputs import Features, Labels, as_features, as_labels, count_classes, normalised
-from ocssl.evaluation.accuracy import Accuracy, predict
+from ocssl.errors import InputError
+from ocssl.evaluation._inputs import (
+    FeatureMatrix,
+    LabelVector,
+    as_features,
+    as_labels,
+    count_classes,
+    normalised,
+)
+from ocssl.evaluation.metrics import Accuracy
+from ocssl.options import Options, setting
 
-Stack = Sequence[Features] | Tensor
+Stack = Sequence[FeatureMatrix] | Tensor
 """The features of K encoders for the same samples: K matrices (N, D), or one tensor (K, N, D)."""
 
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 _ROWS_AT_ONCE = 16_384  # when scoring: bounds what that takes to a few hundred megabytes
 
 
-@dataclass(frozen=True)
-class ProbeSchedule:
-    """How a probe is trained; the defaults are the paper's protocol."""
+class ProbeSchedule(Options):
+    """How a probe is trained; the defaults are the paper's protocol.
 
-    lr: float = 0.05
-    batch: int = 256
-    patience: int = 5
-    factor: float = 3.0
-    min_lr: float = 1e-4
-    max_epochs: int = 100
+    >>> ProbeSchedule(max_epochs=10).lr
+    0.05
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("lr", "batch", "patience", "min_lr", "max_epochs"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"a probe's {name} must be positive, not {getattr(self, name)}")
-        if not self.factor > 1:
-            raise ConfigError(f"a probe's factor divides the learning rate and must exceed 1, not {self.factor}")
+    lr: float = setting(0.05, "First learning rate of the probe.", gt=0)
+    batch: int = setting(256, "Minibatch of the probe.", ge=1)
+    patience: int = setting(5, "Epochs without a better validation accuracy before the learning rate falls.", ge=1)
+    factor: float = setting(3.0, "Number that the learning rate is divided by.", gt=1)
+    min_lr: float = setting(1e-4, "Learning rate below which training ends.", gt=0)
+    max_epochs: int = setting(100, "Most epochs of the probe.", ge=1)
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,10 @@ class ProbeResult:
         """Test accuracy in percent, over all samples and classes."""
         return self.test.percent
 
-    def predict(self, features: Features) -> Tensor:
+    def predict(self, features: FeatureMatrix) -> Tensor:
         """Class indices ``(N,)`` for features ``(N, D)``."""
         rows = normalised(as_features(features, "features")).to(self.weight.device)
-        return predict(rows, self.weight, self.bias)
+        return _predict(rows, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class _Split:
     labels: Tensor
 
     @classmethod
-    def of(cls, features: Stack, labels: Labels, name: str, device: torch.device | None) -> _Split:
+    def of(cls, features: Stack, labels: LabelVector, name: str, device: torch.device | None) -> _Split:
         checked = [as_features(one, f"{name} features") for one in features]
         if not checked:
             raise InputError(f"{name} features must hold at least one encoder's features")
@@ -108,7 +111,7 @@ class _Split:
 
     def predictions(self, weight: Tensor, bias: Tensor) -> Tensor:
         """(K, N) predicted classes."""
-        return torch.cat([predict(part, weight, bias) for part in self.rows.split(_ROWS_AT_ONCE, dim=1)], dim=1)
+        return torch.cat([_predict(part, weight, bias) for part in self.rows.split(_ROWS_AT_ONCE, dim=1)], dim=1)
 
 
 class _StackedSoftmaxRegression:
@@ -204,11 +207,11 @@ class _Replayed:
 
 def linear_probes(
     train_features: Stack,
-    train_labels: Labels,
+    train_labels: LabelVector,
     val_features: Stack,
-    val_labels: Labels,
+    val_labels: LabelVector,
     test_features: Stack,
-    test_labels: Labels,
+    test_labels: LabelVector,
     *,
     seed: int,
     classes: int | None = None,
@@ -283,18 +286,13 @@ def linear_probes(
 
 
 def linear_probe(
-    train_features: Features,
-    train_labels: Labels,
-    val_features: Features,
-    val_labels: Labels,
-    test_features: Features,
-    test_labels: Labels,
-    *,
-    seed: int,
-    classes: int | None = None,
-    schedule: ProbeSchedule | None = None,
-    device: torch.device | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    train_features: FeatureMatrix,
+    train_labels: LabelVector,
+    val_features: FeatureMatrix,
+    val_labels: LabelVector,
+    test_features: FeatureMatrix,
+    test_labels: LabelVector,
+    **settings: Any,
 ) -> ProbeResult:
     """Train a linear probe on one encoder's frozen features ``(N, D)``; arguments as in :func:`linear_probes`.
 
@@ -303,19 +301,13 @@ def linear_probe(
     >>> result.accuracy, result.predict(torch.tensor([[0.0, 5.0, 0.0]]))
     (100.0, tensor([1]))
     """
-    return linear_probes(
-        [train_features],
-        train_labels,
-        [val_features],
-        val_labels,
-        [test_features],
-        test_labels,
-        seed=seed,
-        classes=classes,
-        schedule=schedule,
-        device=device,
-        progress=progress,
-    )[0]
+    features = [train_features], train_labels, [val_features], val_labels, [test_features], test_labels
+    return linear_probes(*features, **settings)[0]
+
+
+def _predict(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The class with the highest linear score: features ``(..., N, D)``, weight ``(..., D, C)`` give ``(..., N)``."""
+    return torch.matmul(features.float(), weight).add_(bias).argmax(-1)
 
 
 def _check_alike(train: _Split, val: _Split, test: _Split) -> None:

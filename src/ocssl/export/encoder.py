@@ -1,4 +1,4 @@
-"""A complete encoder by itself: images in, features out, with nothing of the learner behind it.
+"""An encoder by itself: images in, features out, without the learner.
 
 It lies in a folder that is replaced in one atomic step (see :mod:`ocssl.checkpoint`), so that a learner can publish it
 again and again while other processes load it.
@@ -17,18 +17,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint
-from ocssl.errors import CheckpointError
-from ocssl.images import Images, as_uint8
+from ocssl import checkpoint
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
-from ocssl.nn import build_backbone
-from ocssl.settings import require
+from ocssl.nn import backbones, build_backbone
+from ocssl.options import Options, validate
+from ocssl.version import __version__
 
 KIND = "encoder"
 
 
 class FrozenEncoder(nn.Module):
-    """Backbone and normalisation as one network, in evaluation mode until you say otherwise.
+    """Backbone and normalisation as one network, at first in evaluation mode.
 
     It is a plain module: put a head on it and fine-tune.
 
@@ -37,7 +38,8 @@ class FrozenEncoder(nn.Module):
         feature_dim: width of its features.
         image_size: side of the images.
         mean, std: per channel.
-        facts: what is known of its making: ``version``, ``seen``, ``cbp``, ``strategy``, ….
+        facts: every setting of its learner (``strategy``, ``lr``, …), the images ``seen``, ``cbp``, and for a published
+            one ``version`` and ``sources``.
     """
 
     mean: Tensor
@@ -69,8 +71,9 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
-        device, batch = self.mean.device, require("batch", batch, low=1, whole=True)
-        pixels = as_uint8(images, self.image_size)
+        if batch < 1:
+            raise ConfigError(f"batch must be a whole number of at least 1, not {batch}")
+        device, pixels = self.mean.device, as_uint8(images, self.image_size)
         was_training = self.training
         self.eval()
         try:
@@ -86,31 +89,30 @@ class FrozenEncoder(nn.Module):
 
 
 def of_learner(learner: Learner) -> FrozenEncoder:
-    """A copy of the learner's encoder as it is at this moment.
+    """A copy of the learner's present encoder.
 
     >>> learner = Learner(backbone="convnet-w8", image_size=8, hidden_dim=8, output_dim=8, device="cpu")
     >>> of_learner(learner).transform(np.zeros((2, 8, 8, 3), dtype=np.uint8)).shape
     (2, 32)
     """
     with learner.lock():
-        network, facts = copy.deepcopy(learner.network).float(), _facts(learner)
-    width = learner.train_state.encoder.feature_dim
-    encoder = FrozenEncoder(network, width, learner.image_size, learner.mean, learner.std, facts)
-    return encoder.to(learner.train_state.device)
+        network, facts = copy.deepcopy(learner.network).float(), _facts_of(learner)
+    state, (size, mean, std) = learner.train_state, (facts[name] for name in ("image_size", "mean", "std"))
+    return FrozenEncoder(network, state.encoder.feature_dim, size, mean, std, facts).to(state.device)
 
 
 def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
     """Write the learner's encoder to a folder, replacing the one there in one step.
 
     Args:
-        sources: what it was learned from, with the number of images, for those who load it.
+        sources: what it was learned from, with the number of images; kept in ``facts``.
 
     Returns:
-        the version, one more than that of the encoder which was there.
+        the version, one more than that of the encoder there before.
     """
     version = published_version(path) + 1
     with learner.lock():
-        facts = _facts(learner) | {"version": version, "sources": dict(sources or {})}
+        facts = _facts_of(learner) | {"version": version, "sources": dict(sources or {})}
         checkpoint.write(path, KIND, facts, learner.network.state_dict())
     return version
 
@@ -135,21 +137,19 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     ``.safetensors`` file that ocssl exported.
 
     Args:
-        backbone: needed, with the architecture of then, if the learner was built on a module of your own.
+        backbone: a module of the same architecture; needed if the learner was built on a module of your own.
 
-    While a learner writes, this gives the encoder before or the one after, never a mixture.
+    While a learner writes, the earlier or the later encoder is loaded, never a mixture.
     """
-    facts, tensors, kind = _found(Path(path))
     try:
-        if kind == "learner":
-            facts, tensors = _of_saved_learner(facts, tensors)
-        own, size, stem, mean, std = (facts[name] for name in ("backbone", "image_size", "stem", "mean", "std"))
+        facts, tensors = _found(Path(path))
+        own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
-    spec = backbone if backbone is not None else own
+    spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    network, width = build_backbone(spec, size, stem)
+    network, width = build_backbone(spec, size, _backbone_options(spec, facts))
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
@@ -157,65 +157,62 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     return FrozenEncoder(network, width, size, mean, std, facts).to(device)
 
 
-def _facts(learner: Learner) -> dict[str, Any]:
-    parameters = learner.get_params()
-    if isinstance(learner.backbone, nn.Module):
-        parameters["backbone"] = None
-    return _described(parameters, learner.seen, learner.budget.spent)
+def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Options | None:
+    """The settings of a named backbone, as the encoder records them."""
+    if isinstance(spec, nn.Module):
+        return None
+    name, width = backbones.split_name(spec)
+    kind = backbones.options_of(name)
+    return validate(kind, {option: facts[option] for option in kind.model_fields if option in facts} | width)
 
 
-def _described(parameters: Mapping[str, Any], seen: int, cbp: int) -> dict[str, Any]:
-    named = ("backbone", "image_size", "stem", "strategy", "method", "variant")
-    settings = ("stream_batch", "batch", "passes", "memory", "memory_size", "lr", "omega", "tau", "seed")
-    return {
-        **{name: parameters[name] for name in named},
-        "mean": list(parameters["mean"]),
-        "std": list(parameters["std"]),
-        "settings": {name: parameters[name] for name in settings},
-        "seen": seen,
-        "cbp": cbp,
-        "ocssl": __version__,
-    }
+def _facts_of(learner: Learner) -> dict[str, Any]:
+    return _facts(learner.config.to_dict(), learner.seen, learner.budget.spent)
 
 
-def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+def _facts(settings: Mapping[str, Any], seen: int, cbp: int) -> dict[str, Any]:
+    """What an encoder records of its learner, as JSON has values: every setting, images seen, CBP."""
+    facts: dict[str, Any] = json.loads(json.dumps({**settings, "seen": seen, "cbp": cbp, "ocssl": __version__}))
+    return facts
+
+
+def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Facts and weights of the encoder at a path; older files hold some settings in a group of their own."""
     if path.is_file():
-        return *_of_file(path), KIND
-    place, kind = _find(path)
-    return *_read(place, kind), kind
+        facts, tensors = _of_file(path)
+    else:
+        folder, kind = _find(path)
+        facts, tensors = _read(folder, kind)
+        if kind == "learner":
+            settings = facts["config"] if "config" in facts else facts["parameters"]
+            facts = _facts(settings, facts["seen"], facts["budget"]["spent"])
+            tensors = checkpoint.sub_state(tensors, "encoder.backbone.")
+    return facts.pop("settings", {}) | facts, tensors
 
 
 def _find(path: Path) -> tuple[Path, str]:
-    """Where the encoder lies, and whether by itself or inside a saved learner."""
-    for place in (path, path / "encoder"):
-        if (place / f"{KIND}.json").exists():
-            return place, KIND
+    """The folder of the encoder, and whether it lies there by itself or inside a saved learner."""
+    for folder in (path, path / "encoder"):
+        if (folder / f"{KIND}.json").exists():
+            return folder, KIND
     numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
     checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
-    for place in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
-        if (place / "learner.json").exists():
-            return place, "learner"
+    for folder in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
+        if (folder / "learner.json").exists():
+            return folder, "learner"
     raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
 
 
-def _read(place: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    index = place / f"{kind}.json"
+def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    index = folder / f"{kind}.json"
     while True:
         before = index.read_bytes()
         try:
-            return checkpoint.read(place, kind)
-        except (CheckpointError, RuntimeError) as error:  # torch's own, for a file that goes while it is being mapped
-            # The file that the index named may be gone because a newer one has just taken its place.
+            return checkpoint.read(folder, kind)
+        except (CheckpointError, RuntimeError) as error:  # torch's, for a file that is deleted while it is mapped
+            # A newer state may have just replaced the file that the index named.
             if not index.exists() or index.read_bytes() == before:
                 raise CheckpointError(str(error)) from error
-
-
-def _of_saved_learner(
-    facts: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    prefix = "encoder.backbone."
-    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return _described(facts["parameters"], facts["seen"], facts["budget"]["spent"]), weights
 
 
 def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

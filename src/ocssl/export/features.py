@@ -1,10 +1,9 @@
-"""Features of a whole source in one parquet file, made in parts so that an interruption costs little."""
+"""Features of all images of a reader in one parquet file, written in parts so that an interruption costs little."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from filelock import FileLock, Timeout
 
-from ocssl.data.decode import BadImage, decode
-from ocssl.data.origin import Item, Reader
-from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.common.files import atomic_write, locked, writing
+from ocssl.data.reader import Item, Reader
+from ocssl.errors import ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
+from ocssl.imaging import BadImage
 
 PART = 4096  # images per part: what an interruption can cost
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What became of a source: images embedded, and name and problem of those that could not be."""
+    """Images embedded, and name and problem of those that could not be."""
 
     count: int
     refused: tuple[tuple[str, str], ...]
@@ -36,59 +35,50 @@ class Embedded:
 
 def embed(
     encoder: FrozenEncoder,
-    origin: Reader,
+    reader: Reader,
     path: str | Path,
     *,
     batch: int = 256,
     part: int = PART,
     progress: Callable[[int], object] = lambda images: None,
 ) -> Embedded:
-    """Write ``id``, ``path`` and ``features`` of every usable image of a source into a parquet file.
+    """Write ``id``, ``path`` and ``features`` of every usable image of a reader into a parquet file.
 
-    ``id`` is the image's position in the source. Finished parts wait beside the file in ``NAME.parts`` and are used
-    again when the same call is made after an interruption; the file appears when all is done.
+    ``id`` is the image's position. Finished parts lie beside the file in ``NAME.parts``, and the same call uses them
+    after an interruption; the file appears when all is done.
 
     Args:
-        progress: called with the number of images that were dealt with, after each batch.
+        progress: called after each batch with its number of images.
     """
     if batch < 1 or part < 1:
         raise ConfigError(f"batch and part must be at least 1, not {batch} and {part}")
     target = Path(path)
     parts = target.with_name(f"{target.name}.parts")
-    try:
-        parts.mkdir(parents=True, exist_ok=True)
-        with FileLock(parts / ".lock", timeout=0):
-            _check_same(parts, _fingerprint(encoder, origin))
-            done = _finished(parts)
-            position = sum(count for _, count in done)
-            progress(position)
-            items = origin.items(position)
-            while members := list(islice(items, part)):
-                table, refused = _features(encoder, members, position, batch, progress)
-                place = _place(parts, len(done))
-                _write_part(table, refused, len(members), place)
-                done.append((place, len(members)))
-                position += len(members)
-            found = _join([place for place, _ in done], target)
-            shutil.rmtree(parts, ignore_errors=True)  # all that counts is in the file
-    except Timeout as error:
-        raise ConfigError(f"another process is writing '{target}'; wait until it is done, or choose another") from error
-    except OSError as error:
-        if isinstance(error, CheckpointError | DataError):
-            raise
-        raise CheckpointError(f"could not write '{target}': {error.strerror or error}") from error
+    with writing(target), locked(parts):
+        _check_same(parts, _fingerprint(encoder, reader))
+        done = _finished(parts)
+        position = sum(count for _, count in done)
+        progress(position)
+        items = reader.items(position)
+        while members := list(islice(items, part)):
+            table = _features(encoder, members, position, batch, progress)
+            done.append((_write(table, _part(parts, len(done))), len(members)))
+            position += len(members)
+        found = _join([place for place, _ in done], target)
+        shutil.rmtree(parts, ignore_errors=True)
     return found
 
 
 def _features(
     encoder: FrozenEncoder, items: list[Item], start: int, batch: int, progress: Callable[[int], object]
-) -> tuple[pa.Table, list[tuple[str, str]]]:
+) -> pa.Table:
+    """The table of one part; its metadata count the images and name the refused ones."""
     ids, names, rows, refused = [], [], [], []
     for first in range(0, len(items), batch):
         images = []
         for number, item in enumerate(items[first : first + batch], start + first):
             try:
-                images.append(_decoded(item, encoder.image_size))
+                images.append(item.decode(encoder.image_size))
                 ids.append(number)
                 names.append(_utf8(item.name))
             except BadImage as problem:
@@ -96,45 +86,27 @@ def _features(
         if images:
             rows.append(encoder.transform(torch.from_numpy(np.stack(images)), batch=batch))
         progress(len(items[first : first + batch]))
-    width = encoder.feature_dim
     values = np.concatenate(rows).ravel() if rows else np.empty(0, np.float32)
-    features = pa.FixedSizeListArray.from_arrays(pa.array(values), width)
-    return pa.table(
-        {"id": pa.array(ids, pa.int64()), "path": pa.array(names, pa.string()), "features": features}
-    ), refused
+    features = pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim)
+    columns = {"id": pa.array(ids, pa.int64()), "path": pa.array(names, pa.string()), "features": features}
+    return pa.table(columns, metadata={"ocssl": json.dumps({"count": len(items), "refused": refused})})
 
 
-def _decoded(item: Item, size: int) -> np.ndarray:
-    if isinstance(item.picture, BadImage):
-        raise item.picture
-    return decode(item.picture, size)
+def _write(table: pa.Table, path: Path) -> Path:
+    return atomic_write(path, lambda draft: pq.write_table(table, draft))
 
 
-def _write_part(table: pa.Table, refused: list[tuple[str, str]], count: int, place: Path) -> None:
-    facts = {"count": count, "refused": refused}
-    draft = place.with_suffix(".draft")
-    pq.write_table(table.replace_schema_metadata({"ocssl": json.dumps(facts)}), draft)
-    _settle(draft, place)
-
-
-def _settle(draft: Path, place: Path) -> None:
-    """Give a file its name once it is on disk, so that a file of this name is whole even after a power cut."""
-    with draft.open("rb+") as file:
-        os.fsync(file.fileno())
-    draft.replace(place)
-
-
-def _place(parts: Path, number: int) -> Path:
+def _part(parts: Path, number: int) -> Path:
     return parts / f"{number:06d}.parquet"
 
 
 def _finished(parts: Path) -> list[tuple[Path, int]]:
-    """Parts up to the first that cannot be read, and how many images each dealt with, the refused ones included.
+    """Parts up to the first that cannot be read, with the number of images of each, the refused ones included.
 
-    Where a part begins follows from those before it, so what comes after one that cannot be read is made again too.
+    The start of a part follows from those before it, so the parts after an unreadable one are made again too.
     """
     done: list[tuple[Path, int]] = []
-    while (place := _place(parts, len(done))).exists():
+    while (place := _part(parts, len(done))).exists():
         try:
             done.append((place, _read_part(place)[1]["count"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
@@ -152,18 +124,19 @@ def _read_part(place: Path) -> tuple[pa.Table, dict[str, Any]]:
 def _join(places: list[Path], target: Path) -> Embedded:
     if not places:
         raise DataError("there are no images to embed")
-    draft = target.with_name(f".draft-{target.name}")
-    count, refused = 0, []
-    try:
+    count = 0
+    refused: list[tuple[str, str]] = []
+
+    def write(draft: Path) -> None:
+        nonlocal count
         with pq.ParquetWriter(draft, pq.read_schema(places[0]).remove_metadata()) as writer:
             for place in places:
                 table, facts = _read_part(place)
-                refused += [(name, problem) for name, problem in facts["refused"]]
+                refused.extend((name, problem) for name, problem in facts["refused"])
                 writer.write_table(table)
                 count += len(table)
-        _settle(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)
+
+    atomic_write(target, write)
     return Embedded(count, tuple(refused))
 
 
@@ -172,8 +145,8 @@ def _utf8(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _fingerprint(encoder: FrozenEncoder, origin: Reader) -> str:
-    digest = hashlib.sha256(_utf8(origin.identity()).encode())
+def _fingerprint(encoder: FrozenEncoder, reader: Reader) -> str:
+    digest = hashlib.sha256(_utf8(reader.identity()).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -183,9 +156,7 @@ def _check_same(parts: Path, fingerprint: str) -> None:
     """Parts of another encoder or of other images must not end up in one file."""
     mark = parts / "made-from.txt"
     if not mark.exists():
-        draft = mark.with_suffix(".draft")
-        draft.write_text(fingerprint)
-        _settle(draft, mark)
+        atomic_write(mark, fingerprint)
     elif mark.read_text() != fingerprint:
         raise ConfigError(
             f"'{parts}' holds features of another encoder or of images that changed since; remove it to begin again"

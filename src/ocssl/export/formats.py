@@ -1,4 +1,4 @@
-"""An encoder in formats that others run. Every file is checked against the original before it gets its name.
+"""An encoder in formats of other programs. Every file is compared with the original before it gets its name.
 
 The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them themselves; the state dict for
 torchvision is of the bare backbone.
@@ -6,7 +6,6 @@ torchvision is of the bare backbone.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import json
 import warnings
@@ -20,19 +19,19 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ocssl.checkpoint import save_tensors
-from ocssl.errors import CheckpointError, ConfigError, OcsslError, missing_extra
+from ocssl.common.files import atomic_write, writing
+from ocssl.errors import CheckpointError, ConfigError, missing_extra
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.nn import ResNet18
+from ocssl.options import validate
 from ocssl.registry import Registry
 
 TOLERANCE = 1e-4
 
-Run = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor], Tensor]
 """Images ``(n, 3, s, s)`` in [0, 1] to features, as the written file computes them."""
 
-Write = Callable[[FrozenEncoder, Path], Run]
-
-formats: Registry[Write] = Registry("format")
+formats = Registry[Callable[[FrozenEncoder, Path], Forward]]("format")
 
 
 def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
@@ -51,27 +50,26 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
     0.0
     """
     write, target = formats.get(to), Path(path)
-    draft = target.with_name(f".draft-{target.name}")
     encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+    difference = 0.0
+
+    def write_checked(draft: Path) -> None:
+        nonlocal difference
         difference = _difference(encoder, write(encoder, draft))
         if not difference <= TOLERANCE:
             raise CheckpointError(f"the encoder as {to} differs from the original by {difference:.2g}; nothing is kept")
-        draft.replace(target)
-    except OcsslError:
-        raise
-    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch's for a file that cannot grow
-        reason = (isinstance(error, OSError) and error.strerror) or str(error).split("\n")[0]
-        raise CheckpointError(f"could not write '{target}': {reason}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+
+    try:
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(target, write_checked)
+    except (SafetensorError, RuntimeError) as error:  # the latter is torch's for a file that cannot grow
+        raise CheckpointError(f"cannot write '{target}': {str(error).splitlines()[0]}") from error
     return difference
 
 
 @formats.register("onnx")
-def to_onnx(encoder: FrozenEncoder, path: Path) -> Run:
+def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
     """For ONNX Runtime and everything else that reads ONNX; input ``images``, output ``features``, any batch size."""
     try:
         import onnx
@@ -80,7 +78,7 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Run:
         raise missing_extra(error.name or "onnx", "onnx", "ONNX files") from error
     batch = {0: "n"}
     with warnings.catch_warnings():
-        # The tracing exporter is announced as old, but needs no package beyond onnx and knows every operation here.
+        # The tracing exporter is deprecated, but needs no package beyond onnx and knows every operation here.
         warnings.simplefilter("ignore")
         torch.onnx.export(
             encoder,
@@ -100,25 +98,25 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Run:
 
 
 @formats.register("torchscript")
-def to_torchscript(encoder: FrozenEncoder, path: Path) -> Run:
+def to_torchscript(encoder: FrozenEncoder, path: Path) -> Forward:
     """For ``torch.jit.load`` in Python and C++, without ocssl."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path.write_bytes(torch.jit.trace(encoder, _images(encoder, 2)).save_to_buffer())
-        loaded: Run = torch.jit.load(str(path))
+        loaded: Forward = torch.jit.load(str(path))
     return loaded
 
 
 @formats.register("safetensors")
-def to_safetensors(encoder: FrozenEncoder, path: Path) -> Run:
-    """The weights in one file, with all that is needed to build the network; ``ocssl.export.load`` reads it."""
+def to_safetensors(encoder: FrozenEncoder, path: Path) -> Forward:
+    """The weights in one file, with the settings that build the network; ``ocssl.export.load`` reads it."""
     weights = {name: tensor.contiguous() for name, tensor in encoder.backbone.state_dict().items()}
     save_tensors(weights, path, metadata={"ocssl": json.dumps(encoder.facts)})
     return load(path) if encoder.facts.get("backbone") else encoder
 
 
 @formats.register("torchvision")
-def to_torchvision(encoder: FrozenEncoder, path: Path) -> Run:
+def to_torchvision(encoder: FrozenEncoder, path: Path) -> Forward:
     """A state dict with the names that torchvision and timm give to ResNet-18, without the classifier ``fc``.
 
     ``resnet18().load_state_dict(torch.load(path), strict=False)`` leaves ``fc`` as it is. An encoder for small images
@@ -131,7 +129,7 @@ def to_torchvision(encoder: FrozenEncoder, path: Path) -> Run:
         )
     torch.save(network.state_dict(), path)
     stem = "small" if network.conv1.kernel_size == (3, 3) else "standard"
-    copy = ResNet18(64, stem)  # type: ignore[arg-type]
+    copy = ResNet18(validate(ResNet18.Options, {"stem": stem}), encoder.image_size)
     copy.load_state_dict(torch.load(path, weights_only=True))
     return FrozenEncoder(copy, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
 
@@ -140,13 +138,13 @@ SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors"
 
 
 @torch.no_grad()
-def _difference(encoder: FrozenEncoder, run: Run) -> float:
+def _difference(encoder: FrozenEncoder, forward: Forward) -> float:
     """Largest absolute difference, relative to the features' scale where that is above 1."""
     worst = 0.0
     for count in (1, 3, 8):
         images = _images(encoder, count)
         expected: Any = encoder(images).numpy()
-        found = run(images).detach().numpy()
+        found = forward(images).detach().numpy()
         if found.shape != expected.shape:
             return float("inf")
         worst = max(worst, float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max())))

@@ -1,4 +1,4 @@
-"""A folder for the Hugging Face Hub: weights, configuration, and a card that tells how the encoder came to be."""
+"""A folder for the Hugging Face Hub: weights, configuration, and a model card."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ocssl.common.files import atomic_write, writing
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export
@@ -25,26 +26,20 @@ def write_hub_folder(
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise CheckpointError(f"'{place}' is a file; choose another place, for a folder")
-    strangers = (
-        {path.name for path in place.iterdir()} - {WEIGHTS, "config.json", "README.md"} if place.exists() else ()
-    )
-    if strangers:
-        raise CheckpointError(f"'{place}' holds something else, {sorted(strangers)[0]} for one; choose another folder")
+    others = {path.name for path in place.glob("*")} - {WEIGHTS, "config.json", "README.md"}
+    if others:
+        raise CheckpointError(f"'{place}' holds something else, {min(others)} for one; choose another folder")
     export(encoder, place / WEIGHTS, "safetensors")
-    try:
-        (place / "config.json").write_text(json.dumps(encoder.facts, indent=1) + "\n")
-        card = model_card(encoder, data=data, license=license)
-        (place / "README.md").write_bytes(card.encode(errors="backslashreplace"))  # names of folders need not be UTF-8
-    except OSError as error:
-        raise CheckpointError(f"could not write '{place}': {error.strerror or error}") from error
+    card = model_card(encoder, data=data, license=license)
+    with writing(place):
+        atomic_write(place / "config.json", json.dumps(encoder.facts, indent=1) + "\n")
+        atomic_write(place / "README.md", card.encode(errors="backslashreplace"))  # folder names need not be UTF-8
     return place
 
 
 def model_card(encoder: FrozenEncoder, *, data: str | None = None, license: str | None = None) -> str:
-    """The card's text: protocol, budget and data, in so far as the encoder knows them."""
-    facts, size = encoder.facts, encoder.image_size
-    settings = {name: value for name, value in facts.get("settings", {}).items() if value is not None}
-    licence = f"license: {license}\n" if license else ""
+    """The card's text: settings, budget and data, as far as the encoder records them."""
+    size, licence = encoder.image_size, f"license: {license}\n" if license else ""
     return f"""---
 library_name: ocssl
 pipeline_tag: image-feature-extraction
@@ -62,17 +57,10 @@ images in the order of their arrival.
 
 | | |
 |---|---|
-| strategy | {facts.get("strategy")} |
-| method | {facts.get("method") or "the strategy's default"} |
-| backbone | {facts.get("backbone") or "a module of its own"} |
-| protocol | {facts.get("variant")}, one pass |
-| images seen | {facts.get("seen", 0):,} |
-| cumulative backward passes (CBP) | {facts.get("cbp", 0):,} |
-{_rows(settings)}| ocssl | {facts.get("ocssl")} |
-
+{_rows(encoder.facts)}
 ## Data
 
-{data or _sources(facts)}
+{data or _sources(encoder.facts)}
 
 ## Use
 
@@ -87,8 +75,16 @@ The encoder was not evaluated here. Measure it on your own task before you rely 
 """
 
 
-def _rows(settings: dict[str, Any]) -> str:
-    return "".join(f"| {name} | {value} |\n" for name, value in settings.items())
+def _rows(facts: dict[str, Any]) -> str:
+    """A table row for every fact that is known; counts have names of their own."""
+    named = {
+        "images seen": f"{facts.get('seen', 0):,}",
+        "cumulative backward passes (CBP)": f"{facts.get('cbp', 0):,}",
+        "backbone": facts.get("backbone") or "a module of its own",
+    }
+    others = {name: value for name, value in facts.items() if name not in ("seen", "cbp", "backbone", "sources")}
+    rows = {name: value for name, value in (named | others).items() if value not in (None, {}, [])}
+    return "".join(f"| {name} | {value} |\n" for name, value in rows.items())
 
 
 def _sources(facts: dict[str, Any]) -> str:

@@ -1,11 +1,11 @@
-"""Learning from images as they come: one pass, bounded memory, restartable at the exact sample.
+"""Learning from images as they come: one pass, bounded memory, restartable at the exact image.
 
-``sources`` says where images come from, ``arrivals`` hands them out one after another, ``ledger`` remembers which were
-handed out, ``pace`` finds settings that this machine can keep up with, and ``learning`` is the loop over all of them.
+``sources`` opens streams of images, ``seen`` is the index of those taken, ``autotune`` finds settings that this machine
+can keep up with, ``state`` saves and restores, and ``learning`` is the loop.
 """
 
 from __future__ import annotations
 
-from ocssl.live.learning import Intervals, learn
+from ocssl.live.learning import LiveOptions, check_names, learn, settings
 
-__all__ = ["Intervals", "learn"]
+__all__ = ["LiveOptions", "check_names", "learn", "settings"]

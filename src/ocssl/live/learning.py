@@ -1,295 +1,338 @@
-"""The loop: take images as they come, learn, save, publish, tell; stop whenever asked."""
+"""The loop of a live learner: take images, learn, save, publish and report until the source ends or a stop request."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ocssl import config
+from ocssl.common.console import duration, short_count, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.decode import BadImage, Pixels, decode
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.data.reader import Item
+from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
-from ocssl.learner import Learner, check_names
-from ocssl.live.arrivals import Arrivals, Folder, stamp_of
-from ocssl.live.health import Watch
-from ocssl.live.ledger import Ledger
-from ocssl.live.pace import choose
-from ocssl.live.sizes import size_for
-from ocssl.live.sources import open_arrivals
-from ocssl.live.state import Place, StateFolder
-from ocssl.runs.diagnosis import collapse, diagnose
-from ocssl.settings import require
+from ocssl.evaluation import alignment, collapsed
+from ocssl.imaging import BadImage, Pixels
+from ocssl.learner import Learner
+from ocssl.live.autotune import autotune, image_size_for
+from ocssl.live.seen import SeenIndex
+from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream
+from ocssl.live.state import Cursor, StateFolder
+from ocssl.options import Declared, Options, declared, differing, setting, validate
+from ocssl.registry import unknown
 
-IDLE = 0.1  # seconds to rest when no image is there
-IMAGES_PER_SECOND = 20.0
-MOVABLE = ("device",)  # settings that may differ between two starts of one learner
-Tell = Callable[[str], object]
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Seconds between two saves, each of which publishes the encoder, and between two reports."""
-
-    save: float = 30.0
-    report: float = 10.0
-
-    def __post_init__(self) -> None:
-        require("the time between saves, in seconds,", self.save, low=0)
-        require("the time between reports, in seconds,", self.report, low=0)
+IDLE = 0.1  # seconds to sleep where no image is there
+COMPARED = 64  # images whose features are compared over time
+HOUR = 3600.0
+Info = Callable[[str], object]
 
 
-def learn(
-    source: str | Arrivals,
-    state: str | Path,
-    *,
-    follow: bool = False,
-    images_per_second: float = IMAGES_PER_SECOND,
-    intervals: Intervals | None = None,
-    tell: Tell = print,
-    **settings: Any,
-) -> Learner:
-    """Learn from every image of a source once; go on where an earlier call with this state stopped.
+class LiveOptions(Options):
+    """Settings of :func:`learn`, besides those of the learner."""
+
+    follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
+    images_per_second: float = setting(
+        20.0, "Rate to keep up with; settings that are not given follow from it.", affects="nothing", common=True, gt=0
+    )
+    save_every: float = setting(
+        30.0, "Seconds between saves; each publishes the encoder.", affects="nothing", common=True, ge=0
+    )
+    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", common=True, ge=0)
+
+
+def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
+    """Learn from every image of a source once; continue where an earlier call with this state stopped.
 
     Args:
         source: a folder, a video, a tar or parquet file, ``camera:0``, ``-`` for paths on standard input, an address
-            such as ``tar:PATH``, or :class:`~ocssl.live.arrivals.Arrivals` of your own.
-        state: folder that keeps the learner; ``state/encoder`` can be loaded by others at any moment.
-        follow: go on with files that arrive in the folder later, until told to stop.
-        images_per_second: what the learner has to keep up with; decides, on this machine, what is not in ``settings``.
-        tell: called with each line of progress.
-        settings: arguments of :class:`~ocssl.Learner`. A backbone of your own is needed every time, with the
-            architecture of the first.
+            such as ``tar:PATH``, or an :class:`~ocssl.live.sources.ImageStream` of your own.
+        state: folder that keeps the learner; other processes can load ``state/encoder`` at any moment.
+        info: called with each progress line; warnings go to the logger ``ocssl``.
+        given: settings of :class:`LiveOptions` and of :class:`~ocssl.Learner`. A backbone of your own is needed every
+            time, with the architecture of the first.
 
     Raises:
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
-    check_names(settings)
-    settings = {name: value for name, value in settings.items() if (name, value) != ("image_size", None)}
+    check_names(given)
+    given = {name: value for name, value in given.items() if value is not None}
+    options = validate(LiveOptions, {name: given.pop(name) for name in LiveOptions.model_fields if name in given})
+    known = settings()
+    movable = {name: value for name, value in given.items() if known[name].marks.affects == "nothing"}
+    own = given["backbone"] if isinstance(given.get("backbone"), nn.Module) else None
     folder = StateFolder(state)
     with folder.opened(), StopRequest() as stop:
-        moved = {name: settings[name] for name in MOVABLE if name in settings}
-        own = settings.get("backbone") if isinstance(settings.get("backbone"), nn.Module) else None
-        restored = folder.restore(backbone=own, **moved)
-        place = restored[1] if restored else Place()
-        with folder.ledger(place) as ledger:
-            if isinstance(source, Arrivals):
-                arrivals = source
-                arrivals.skip(place.positions.get(arrivals.key, 0))
+        restored = folder.restore(backbone=own, **movable)
+        cursor = restored[1] if restored else Cursor()
+        with folder.index(cursor) as index:
+            if isinstance(source, ImageStream):
+                stream = source
+                stream.seek(cursor.positions.get(stream.key, 0))
             else:
-                arrivals = open_arrivals(source, ledger, place.positions, place.identities, follow=follow)
-            first: list[Item] = []
+                stream = open_stream(source, index, cursor.positions, cursor.identities, follow=options.follow)
+            items: list[Item] = []
             if restored:
                 learner = restored[0]
-                _check_same(learner, settings, folder.path)
+                _check_same(learner, given, folder.path)
             else:
-                first, size = _first_usable(arrivals, stop, settings)
-                learner = _begin(size, images_per_second, settings, tell)
-            session = _Session(learner, arrivals, folder, place, ledger, intervals or Intervals(), tell)
-            session.begin(anew=not restored)
-            session.run(first, stop)
+                items, size = _first_usable(stream, stop, str(given.get("device", "auto")))
+                learner = _begin({"image_size": size, **given}, options.images_per_second, info)
+            session = _Session(learner, stream, folder, cursor, index, options, info)
+            session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
+            session.run(items, stop)
             return learner
 
 
+def settings() -> dict[str, Declared]:
+    """Every setting of :func:`learn` by name, those of the learner included."""
+    return declared({("", ""): LiveOptions.model_fields}) | config.settings()
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse the first name that is no setting of :func:`learn`."""
+    known = settings()
+    for name in names:
+        if name not in known:
+            raise unknown("setting", name, known, list_all=False)
+
+
+@dataclass
 class _Session:
-    """One process's share of a learner's life."""
+    """One call of :func:`learn`."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        arrivals: Arrivals,
-        folder: StateFolder,
-        place: Place,
-        ledger: Ledger,
-        intervals: Intervals,
-        tell: Tell,
-    ) -> None:
-        self.learner = learner
-        self.arrivals = arrivals
-        self.folder = folder
-        self.place = place
-        self.ledger = ledger
-        self.intervals = intervals
-        self.tell = tell
-        self.watch = Watch(learner)
-        self.refused = 0
+    learner: Learner
+    stream: ImageStream
+    folder: StateFolder
+    cursor: Cursor
+    index: SeenIndex
+    options: LiveOptions
+    info: Info
+
+    def __post_init__(self) -> None:
+        self._monitor = Monitor(self.learner)
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
-        self._collapsed = self._changed = False
-        self._saved = self._reported = time.monotonic()
-
-    def begin(self, *, anew: bool) -> None:
-        """Save and publish: what was chosen holds from the first image on, and what was saved is there for others."""
-        if anew:
-            self.folder.save(self.learner, self.place, self.ledger)
-        else:
-            self._changed = True  # until it is saved, the encoder may be one save behind the learner
-            self._try_to_save()
+        self._refused = 0
+        self._collapsed = self._unsaved = False
+        self._saved_at = self._reported_at = time.monotonic()
 
     def run(self, items: list[Item], stop: StopRequest) -> None:
-        """Until no image will ever come again, or until asked to stop."""
+        """Learn until no image will come any more, or until a stop request."""
         with self._decoders:
             try:
                 self._loop(items, stop)
-            except DataError:  # the source broke, the learner did not
-                self._try_to_save()
+            except DataError:  # the source failed, the learner did not
+                self.save(required=False)
                 raise
             if not stop.pending:
                 self._finish()
             self._report()
-            self.folder.save(self.learner, self.place, self.ledger)
+            self.save(required=True)
         if stop.pending:
             raise Interrupted(
                 f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
                 stop.number,
             )
 
+    def save(self, *, required: bool) -> None:
+        """Save; a failure that is not required to succeed is a warning: a full disk may have room again later."""
+        self._unsaved = True
+        try:
+            self.folder.save(self.learner, self.cursor, self.index)
+            self._unsaved = False
+        except CheckpointError as error:
+            if required:
+                raise
+            warn(f"{error}; learning goes on and saving is tried again in {self.options.save_every:g} s")
+        self._saved_at = time.monotonic()
+
     def _loop(self, items: list[Item], stop: StopRequest) -> None:
         while not stop.pending:
             if items:
                 self._learn(items)
-            elif self.arrivals.over:
+            elif self.stream.exhausted:
                 return
             else:
                 time.sleep(IDLE)
-            self._now_and_then()
-            items = self.arrivals.take(self.learner.stream_batch)
+            now = time.monotonic()
+            if now - self._reported_at >= self.options.report_every:
+                self._report()
+            if self._unsaved and now - self._saved_at >= self.options.save_every:
+                self.save(required=False)
+            items = self.stream.take(self.learner.config.stream_batch)
 
     def _finish(self) -> None:
-        """Learn from what waits for a full minibatch; a single image that may need company goes on waiting."""
+        """Learn from the last incomplete minibatch; a single image that batch norm cannot take alone stays pending."""
         try:
             self.learner.flush()
         except InputError:
-            self.tell("one image is left that cannot be learned from alone; it is saved, and waits for the next ones")
+            self.info("one image is left that cannot be learned from alone; it is saved, and waits for the next ones")
 
     def _learn(self, items: list[Item]) -> None:
         images = []
         for item, stamp, pixels in self._decoders.map(self._decode, items):
             if isinstance(pixels, BadImage):
-                self._refuse(item, stamp, str(pixels))
+                self._refused += 1
+                self.stream.ack(item, stamp=stamp, problem=str(pixels))
+                name = item.name.encode(errors="backslashreplace").decode()  # terminals may refuse what is not UTF-8
+                self.info(f"refused {name}: {pixels}")
             else:
-                self.arrivals.done(item)
+                self.stream.ack(item)
                 images.append(torch.from_numpy(pixels))
-        self._changed, key = True, self.arrivals.key
-        self.place.positions[key] = self.place.positions.get(key, 0) + len(items)
+        self._unsaved, key = True, self.stream.key
+        self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(items)
         if images:
             batch = torch.stack(images)
             self.learner.partial_fit(batch)
-            self.watch.arrived(batch)
+            self._monitor.add(batch)
 
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage]:
-        stamp = stamp_of(item.picture)  # before the file is read: one that grows meanwhile is tried again
+        stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
         try:
-            if isinstance(item.picture, BadImage):
-                raise item.picture
-            return item, stamp, decode(item.picture, self.learner.image_size)
+            return item, stamp, item.decode(self.learner.config.image_size)
         except BadImage as problem:
             return item, stamp, problem
 
-    def _refuse(self, item: Item, stamp: str, problem: str) -> None:
-        self.refused += 1
-        self.arrivals.done(item, stamp=stamp, problem=problem)
-        name = item.name.encode(errors="backslashreplace").decode()  # not every terminal takes a name that is no UTF-8
-        self.tell(f"refused {name}: {problem}")
-
-    # ------------------------------------------------------------------ now and then
-
-    def _now_and_then(self) -> None:
-        now = time.monotonic()
-        if now - self._reported >= self.intervals.report:
-            self._report()
-        if self._changed and now - self._saved >= self.intervals.save:
-            self._try_to_save()
-
-    def _try_to_save(self) -> None:
-        """A full disk may have room again later; until then the state saved before is the one to go on from."""
-        try:
-            self.folder.save(self.learner, self.place, self.ledger)
-            self._changed = False
-        except CheckpointError as error:
-            self.tell(f"warning: {error}; learning goes on and saving is tried again in {self.intervals.save:g} s")
-        self._saved = time.monotonic()
-
     def _report(self) -> None:
-        health = self.watch.look(self.refused)
-        self.tell(str(health))
-        reason = collapse(diagnose(self.learner))
+        numbers, reason = self._monitor.sample(self._refused)
+        self.info(progress_line(numbers))
         if reason and not self._collapsed:
-            self.tell(f"warning: {reason}")
+            warn(reason)
         self._collapsed = reason is not None
         try:
-            self.folder.note(asdict(health))
+            self.folder.metrics.append(numbers)
         except CheckpointError as error:
-            self.tell(f"warning: {error}")
-        self._reported = time.monotonic()
+            warn(str(error))
+        self._reported_at = time.monotonic()
 
 
-def _first_usable(arrivals: Arrivals, stop: StopRequest, settings: Mapping[str, Any]) -> tuple[list[Item], int]:
-    """The items up to the first usable image, and the size to learn at."""
-    looked_at: list[Item] = []
+# ---------------------------------------------------------------------- the first image, the first settings
+
+
+def _first_usable(stream: ImageStream, stop: StopRequest, device: str) -> tuple[list[Item], int]:
+    """The items up to the first usable image, and its size as the learner's ``image_size``."""
+    tried: list[Item] = []
     while not stop.pending:
-        items = arrivals.take(1)
-        looked_at += items
+        items = stream.take(1)
+        tried += items
         for item in items:
-            size = size_for(item.picture, str(settings.get("device", "auto")))
+            size = image_size_for(item.picture, device)
             if size is not None:
-                return looked_at, settings.get("image_size", size)
-        if arrivals.over:
-            hint = f"; {len(looked_at)} were looked at, {looked_at[0].name} for one" if looked_at else ""
-            if not looked_at and isinstance(arrivals, Folder):
+                return tried, size
+        if stream.exhausted:
+            hint = f"; {len(tried)} were tried, {tried[0].name} for one" if tried else ""
+            if not tried and isinstance(stream, FolderStream):
                 hint = f"; names of images end in {', '.join(SUFFIXES)}"
-            raise DataError(f"there is no usable image in {arrivals.key}{hint}")
+            raise DataError(f"there is no usable image in {stream.key}{hint}")
         if not items:
             time.sleep(IDLE)
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
 
-def _begin(image_size: int, target: float, settings: Mapping[str, Any], tell: Tell) -> Learner:
-    if not target > 0:
-        raise ConfigError(f"images_per_second must be above 0, not {target:g}")
-    given = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, **settings, "image_size": image_size}
+def _begin(given: dict[str, Any], target: float, info: Info) -> Learner:
+    """A new learner; what is not given is chosen for this machine and ``target`` images per second."""
+    read = config.known_names({name: value for name, value in given.items() if isinstance(value, str)})
+    given = {name: value for name, value in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD)) if name in read} | given
     if not {"backbone", "batch", "passes"} <= given.keys():
-        given, rate = choose(target, given)
-        own = given["backbone"] if isinstance(given["backbone"], nn.Module) else None
-        network = given["backbone"] if own is None else f"your {type(own).__name__}"
-        tell(
-            f"learning at {image_size}×{image_size} with {network}, batch {given['batch']}, "
-            f"passes {given['passes']}: about {rate:.0f} img/s here"
+        given, rate = autotune(target, given)
+        size, backbone = given["image_size"], given["backbone"]
+        network = f"your {type(backbone).__name__}" if isinstance(backbone, nn.Module) else backbone
+        info(
+            f"learning at {size}×{size} with {network}, batch {given['batch']}, passes {given['passes']}: "
+            f"about {rate:.0f} img/s here"
         )
         if rate < target:
-            tell(f"warning: this is less than {target:g} img/s, and nothing cheaper is known; images will have to wait")
+            warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
     return Learner(**given)
 
 
-def _check_same(learner: Learner, settings: Mapping[str, Any], folder: Path) -> None:
-    begun = learner.get_params()
-    for name, value in settings.items():
-        if name in MOVABLE or isinstance(value, nn.Module):  # whether a module fits was seen when it took the weights
+def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path) -> None:
+    """Refuse settings other than those that the learner was begun with."""
+    begun = learner.config.to_dict()
+    for name, value in given.items():
+        if isinstance(value, nn.Module):  # it took the saved weights, so it fits
             continue
-        if _plain(begun[name]) != _plain(value):
+        try:
+            asked = config.parse_learner({**begun, name: value}, own_backbone=begun["backbone"] is None)
+            same = not differing(learner.config, asked, "experiment", "numbers")
+        except ConfigError:
+            if name not in begun:
+                raise
+            same = False
+        if not same:
             raise ConfigError(
                 f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; "
                 "leave it out or choose another --state"
             )
 
 
-def _plain(value: Any) -> Any:
-    """A value as it compares: what kind of sequence it came in does not matter.
+# ---------------------------------------------------------------------- how it goes
 
-    >>> _plain({"sizes": [1, (2, 3)]})
-    {'sizes': [1, [2, 3]]}
+
+class Monitor:
+    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._seen, self._sampled_at = learner.seen, time.monotonic()
+        self._images: Tensor | None = None
+        self._before: Tensor | None = None
+        self._since = 0.0
+
+    def add(self, images: Tensor) -> None:
+        """Images that were learned from, ``(n, 3, s, s)`` uint8."""
+        if self._before is not None and time.monotonic() - self._since > HOUR:
+            self._images = self._before = None
+        if self._before is None:
+            held = images if self._images is None else torch.cat([self._images, images])
+            self._images = held[-COMPARED:]
+            if len(self._images) == COMPARED:
+                self._before, self._since = self._learner.encode(self._images).cpu(), time.monotonic()
+
+    def sample(self, refused: int) -> tuple[dict[str, Any], str | None]:
+        """A line of metrics, and why the features count as collapsed, if they do.
+
+        ``rate`` is in images per second since the sample before; ``rank`` is None where the last batch is too small;
+        ``drift`` is 1 − cosine between features now and ``drift_seconds`` ago, None before there are any.
+        """
+        learner, now = self._learner, time.monotonic()
+        found = diagnose(learner)
+        numbers = {
+            "seen": learner.seen,
+            "rate": (learner.seen - self._seen) / max(now - self._sampled_at, 1e-9),
+            "cbp": learner.budget.spent,
+            "rank": found.get("effective_rank"),
+            "drift": None,
+            "drift_seconds": now - self._since,
+            "refused": refused,
+        }
+        if self._before is not None and self._images is not None:
+            numbers["drift"] = 1 - alignment(learner.encode(self._images).cpu(), self._before)
+        self._seen, self._sampled_at = learner.seen, now
+        return numbers, collapsed(found.get("feature_std"), found.get("effective_rank"))
+
+
+def progress_line(numbers: Mapping[str, Any]) -> str:
+    """A sample of the monitor in one line.
+
+    >>> drift = {"drift": 0.01, "drift_seconds": 90}
+    >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "rank": None, "refused": 0, **drift})
+    '1,200 images  31.7 img/s  CBP 9600  drift 0.010 in 1:30'
     """
-    if isinstance(value, np.ndarray | torch.Tensor):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+    parts = [f"{numbers['seen']:,} images", f"{numbers['rate']:.1f} img/s", f"CBP {short_count(numbers['cbp'])}"]
+    if numbers["rank"] is not None:
+        parts.append(f"rank {numbers['rank']:.1f}")
+    if numbers["drift"] is not None:
+        parts.append(f"drift {numbers['drift']:.3f} in {duration(numbers['drift_seconds'])}")
+    if numbers["refused"]:
+        parts.append(f"{numbers['refused']:,} refused")
+    return "  ".join(parts)

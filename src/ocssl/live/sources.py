@@ -1,17 +1,25 @@
-"""From what a user types to the images that are meant."""
+"""Images one after another, from sources that may still grow: folders, archives, videos, cameras, lists of paths."""
 
 from __future__ import annotations
 
+import io
+import os
+import queue
 import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import open_address
-from ocssl.data.origin import Reader
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.live import video
-from ocssl.live.arrivals import Arrivals, Folder, Paths, Sequence, check_same
-from ocssl.live.ledger import Ledger
+from ocssl.live.seen import SeenIndex
 
 KINDS_BY_SUFFIX = {
     (".tar", ".tar.gz", ".tgz"): "tar",
@@ -19,11 +27,204 @@ KINDS_BY_SUFFIX = {
     video.SUFFIXES: "video",
 }
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
-PATHS_FROM_INPUT = "-"
+STANDARD_INPUT = "-"
+SEEK_CHUNK = 64  # images in memory while others are skipped
+SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
+SCAN_SHARE = 10  # a scan takes at most one part in so many of the time, however large the folder
+WAIT = 0.2  # seconds to wait for a line of input before the caller may save or stop
+
+
+class ImageStream(ABC):
+    """What a live learner takes images from.
+
+    Attributes:
+        key: names the source in a saved state, which can hold several.
+        exhausted: no further image will come.
+    """
+
+    key: str
+    exhausted: bool = False
+
+    @abstractmethod
+    def take(self, count: int) -> list[Item]:
+        """The next images, at most ``count``; none where none is there at the moment."""
+
+    @abstractmethod
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Called for every image that was used or, with a problem, refused."""
+
+    def seek(self, count: int) -> None:
+        """Skip the images that were taken in earlier sessions; this version takes and drops them.
+
+        A stream that does not repeat its images, such as a message queue, overrides this to do nothing.
+        """
+        while count > 0 and (items := self.take(min(count, SEEK_CHUNK))):
+            count -= len(items)
+
+
+class _Indexed(ImageStream):
+    """A stream whose images are remembered by name."""
+
+    def __init__(self, key: str, index: SeenIndex) -> None:
+        self.key = key
+        self._index = index
+        self._taken: set[str] = set()  # names that were taken and not acknowledged yet
+        self._error: DataError | None = None
+
+    def take(self, count: int) -> list[Item]:
+        """The next images; those before a part that cannot be read are given before its error is raised."""
+        items: list[Item] = []
+        try:
+            while self._error is None and len(items) < count and (item := self._next()) is not None:
+                items.append(item)
+        except StopIteration:
+            self.exhausted = True
+        except DataError as error:
+            self._error = error
+        if self._error is not None and not items:
+            raise self._error
+        return items
+
+    @abstractmethod
+    def _next(self) -> Item | None:
+        """The next image; None where none is there at the moment, StopIteration at the end."""
+
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Add the name to the index."""
+        self._taken.discard(item.name)
+        self._index.add(self.key, item.name, stamp=stamp, problem=problem)
+
+    def _is_new(self, name: str, path: Path) -> bool:
+        return name not in self._taken and not self._index.has(self.key, name, file_stamp(path))
+
+
+class ReaderStream(_Indexed):
+    """Images in a fixed order, such as tar or parquet shards or a video; a position is enough to continue.
+
+    Args:
+        reader: of the images.
+        key: of the source.
+        start: how many were taken before.
+        index: gets the refused images only.
+    """
+
+    def __init__(self, reader: Reader, key: str, start: int, index: SeenIndex) -> None:
+        super().__init__(key, index)
+        self._items: Iterator[Item] = reader.items(start)
+
+    def _next(self) -> Item:
+        return next(self._items)
+
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Add the name of a refused image to the index."""
+        if problem is not None:
+            super().ack(item, stamp=stamp, problem=problem)
+
+
+class FolderStream(_Indexed):
+    """Image files below a folder, by name, and, if it is followed, those that arrive later.
+
+    Args:
+        folder: searched with all its subfolders.
+        key: of the source.
+        index: holds the files that are finished.
+        follow: look for new files for ever.
+    """
+
+    def __init__(self, folder: Path, key: str, index: SeenIndex, *, follow: bool = False) -> None:
+        super().__init__(key, index)
+        self._folder = folder
+        self._follow = follow
+        self._names: deque[str] = deque()
+        self._next_scan = 0.0
+        if not follow:
+            self._scan()
+
+    def _next(self) -> Item | None:
+        if self._follow and not self._names and time.monotonic() >= self._next_scan:
+            self._scan()
+        while self._names:
+            name = self._names.popleft()
+            if os.path.exists(self._folder / name):
+                self._taken.add(name)
+                return Item(name, self._folder / name)
+        if self._follow:
+            return None
+        raise StopIteration
+
+    def _scan(self) -> None:
+        began = time.monotonic()
+        self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
+        now = time.monotonic()
+        self._next_scan = now + max(SCAN_EVERY, SCAN_SHARE * (now - began))
+
+
+class PathStream(_Indexed):
+    """Paths that arrive as lines, e.g. on standard input; a path that was used is not used again.
+
+    Bytes that are not valid text reach the file system as they are. A relative path is remembered with the working
+    folder: another folder may have files of the same names.
+    """
+
+    def __init__(self, lines: Iterable[str], index: SeenIndex) -> None:
+        super().__init__("paths", index)
+        self._queue: queue.Queue[str | Exception | None] = queue.Queue(maxsize=1000)
+        if isinstance(lines, io.TextIOWrapper):
+            lines.reconfigure(errors="surrogateescape")
+        # Reading may block for ever; in a thread of its own it delays neither a save nor a stop.
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+
+    def _next(self) -> Item | None:
+        while True:
+            try:
+                line = self._queue.get(timeout=WAIT)
+            except queue.Empty:
+                return None
+            if line is None:
+                raise StopIteration
+            if isinstance(line, Exception):
+                raise DataError(f"the list of paths cannot be read on: {line}; send it again") from line
+            name = line.rstrip("\r\n")
+            path = Path(name).absolute()
+            if name and self._is_new(str(path), path):
+                self._taken.add(str(path))
+                return Item(name, path)
+
+    def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
+        """Add the absolute path to the index."""
+        super().ack(replace(item, name=str(item.picture)), stamp=stamp, problem=problem)
+
+    def _read(self, lines: Iterable[str]) -> None:
+        end: Exception | None = None
+        try:
+            for line in lines:
+                self._queue.put(line)
+        except Exception as error:  # of any kind: take() raises it
+            end = error
+        finally:
+            self._queue.put(end)
+
+
+def file_stamp(picture: object) -> str:
+    """A text that changes when an image's file does; empty for images that are no files.
+
+    >>> file_stamp(b"pixels")
+    ''
+    """
+    if not isinstance(picture, Path):
+        return ""
+    try:
+        stat = picture.stat()
+    except (OSError, ValueError):  # ValueError: a path with a zero byte
+        return ""
+    return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+# ---------------------------------------------------------------------- from a user's text to a stream
 
 
 def address_of(source: str) -> str:
-    """A source's kind and place, the same from every working folder: its name in a saved state.
+    """A source's kind and place, the same from every working folder: its key in a saved state.
 
     Args:
         source: a folder, a video, a tar or parquet file or a pattern of them, ``camera:0``, or an address such as
@@ -45,7 +246,7 @@ def address_of(source: str) -> str:
 
 
 def open_reader(source: str) -> Reader:
-    """The pictures of a source as they are now, in a fixed order."""
+    """The images of a source as they are now, in a fixed order; ``source`` as for :func:`address_of`."""
     address = address_of(source)
     kind, _, place = address.partition(":")
     if kind == "folder":
@@ -55,29 +256,35 @@ def open_reader(source: str) -> Reader:
     return video.CameraReader(place) if kind == "camera" else open_address(address, "train")
 
 
-def open_arrivals(
-    source: str, ledger: Ledger, positions: dict[str, int], identities: dict[str, str], *, follow: bool = False
-) -> Arrivals:
-    """The images of a source that were not handed out before.
+def open_stream(
+    source: str, index: SeenIndex, positions: dict[str, int], identities: dict[str, str], *, follow: bool = False
+) -> ImageStream:
+    """The images of a source that were not taken before.
 
     Args:
-        source: as :func:`address_of` takes it, or ``-`` for paths on standard input.
-        ledger: knows the files that were.
-        positions: how many were, by address, for sources with a fixed order.
-        identities: what those sources looked like; the present look of this one is put in.
-        follow: go on with files that arrive in the folder later.
+        source: as for :func:`address_of`, or ``-`` for paths on standard input.
+        index: holds the files that are finished.
+        positions: images taken, by address, for sources with a fixed order.
+        identities: of those sources; that of this one is checked and brought up to date.
+        follow: continue with files that arrive in the folder later.
     """
-    if source == PATHS_FROM_INPUT:
-        return Paths(sys.stdin, ledger)
+    if source == STANDARD_INPUT:
+        return PathStream(sys.stdin, index)
     address = address_of(source)
     kind, _, place = address.partition(":")
     if kind == "folder":
-        return Folder(Path(place), address, ledger, follow=follow)
+        return FolderStream(Path(place), address, index, follow=follow)
     if follow:
-        raise ConfigError(f"only a folder can be followed, and '{source}' is none")
-    origin = open_reader(source)
-    identities[address] = check_same(origin, identities.get(address))
-    return Sequence(origin, address, positions.get(address, 0), ledger)
+        raise ConfigError(f"only a folder can be followed, not '{source}'; leave --follow out")
+    reader = open_reader(source)
+    identity = reader.identity()
+    if not identity.startswith(identities.get(address, "")):  # shards may be added at the end
+        raise DataError(
+            f"{reader.describe()} changed since learning began, so a position in it means nothing now; "
+            "learn from it with another --state"
+        )
+    identities[address] = identity
+    return ReaderStream(reader, address, positions.get(address, 0), index)
 
 
 def _kind_of(source: str) -> str:

@@ -1,7 +1,7 @@
-"""A learner's folder: its last saved state, the ledger of its images, and the encoder for others to load.
+"""The folder of a live learner.
 
 =================  ===============================================================================
-``checkpoints/``   the learner and its place in every source, complete or absent
+``checkpoints/``   the learner and its position in every source, complete or absent
 ``ledger.sqlite``  the names of the images that were learned from or refused
 ``encoder/``       the encoder at the last save, replaced in one step
 ``metrics.jsonl``  one line per report
@@ -19,22 +19,24 @@ from typing import Any
 
 from torch import nn
 
-from ocssl.common.files import writing
+from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
+from ocssl.common.files import locked
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.export.encoder import publish
 from ocssl.learner import Learner
-from ocssl.live.ledger import Ledger
-from ocssl.runs.folder import RunFolder
+from ocssl.live.seen import SeenIndex
+
+FILES = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
 
 
 @dataclass
-class Place:
-    """Where a learner is in its sources.
+class Cursor:
+    """A learner's position in its sources.
 
     Attributes:
-        noted: lines of the ledger.
-        positions: images handed out, by source.
-        identities: what sources with a fixed order looked like.
+        noted: entries of the index of seen images.
+        positions: images taken, by source.
+        identities: of sources with a fixed order, as their readers give them.
     """
 
     noted: int = 0
@@ -43,95 +45,78 @@ class Place:
 
 
 class StateFolder:
-    """Opens, saves and guards the folder."""
+    """Locks, saves and restores a learner, its cursor and its index of seen images."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.encoder = self.path / "encoder"
-        self._ledger = self.path / "ledger.sqlite"
-        self._folder = RunFolder(path)
+        self.metrics = MetricsFile(self.path / "metrics.jsonl")
+        self._checkpoints = CheckpointFolder(self.path / "checkpoints")
+        self._index = self.path / "ledger.sqlite"
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Make the folder if need be, and keep every other learner out of it.
+        """Make the folder if needed and lock it against other learners.
 
-        What others put into a learner's folder stays there; a folder of theirs does not become a learner's. One that
-        was made here for a learner that never began, because there was no image for instance, is taken away again.
+        Foreign files in a learner's folder stay; a folder with foreign files does not become a learner's. A folder that
+        was made here and holds no checkpoint in the end, e.g. because there was no image, is removed.
         """
-        made = not self.path.exists()
-        if self._folder.config.exists():
-            raise ConfigError(f"'{self.path}' holds a run of an experiment; choose another --state")
-        if self.path.exists() and not (self.path.is_dir() and (self._folder.list_checkpoints() or self._free())):
+        is_new = not self.path.exists()
+        if not (is_new or self._is_state()):
             raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
-        with writing(self.path):
-            self._folder.checkpoints.mkdir(parents=True, exist_ok=True)
-        with self._folder.lock():
-            self._folder.remove_drafts()
+        with locked(self.path):
+            self._checkpoints.remove_drafts()
             try:
                 yield
             finally:
-                if made and not self._folder.list_checkpoints() and self._free():
+                if is_new and not self._checkpoints.complete() and self._is_state():
                     shutil.rmtree(self.path, ignore_errors=True)
 
-    def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Place] | None:
-        """The learner that was saved here last, and its place; None when there is none.
+    def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Cursor] | None:
+        """The learner of the last checkpoint and its cursor; None where there is no checkpoint.
 
         Args:
-            backbone: of the user's own, if it was built on one.
+            backbone: the module that the learner was built on, if it was the user's own.
             overrides: settings that may differ now.
         """
-        saved = self._folder.list_checkpoints()
+        saved = self._checkpoints.complete()
         if not saved:
-            self._folder.cut_metrics(0)
+            self.metrics.truncate(0)
             return None
-        state = self._folder.read_state(saved[-1])
+        state = self._checkpoints.read_state(saved[-1])
         try:
-            place, metrics = Place(**state["place"]), int(state["metrics_bytes"])
+            cursor, size = Cursor(**state["place"]), int(state["metrics_bytes"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
-        if self._metrics_bytes() > metrics:  # fewer: somebody took the file away, and nothing depends on it
-            self._folder.cut_metrics(metrics)
-        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), place
+        self.metrics.truncate(size)
+        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), cursor
 
-    def ledger(self, place: Place) -> Ledger:
-        """The ledger, as it was at that place; refused when it is lost, and every image would be learned from again."""
-        if place.noted and not (self._ledger.is_file() and self._ledger.stat().st_size):
+    def index(self, cursor: Cursor) -> SeenIndex:
+        """The index of seen images as of a cursor; without its file every image would be learned from again."""
+        if cursor.noted and not (self._index.is_file() and self._index.stat().st_size):
             raise CheckpointError(
-                f"'{self._ledger}' is gone, and with it the names of the {place.noted:,} images that were done with; "
+                f"'{self._index}' is missing, and with it the names of {cursor.noted:,} images that were seen; "
                 "put it back or choose another --state"
             )
-        return Ledger(self._ledger, place.noted)
+        return SeenIndex(self._index, cursor.noted)
 
-    def save(self, learner: Learner, place: Place, ledger: Ledger) -> None:
-        """Save everything, then publish the encoder: whoever loads it has one that will never be taken back."""
-        ledger.commit()
-        place.noted = ledger.count
-        self._folder.save(learner, {"place": asdict(place)}, keep=1)
-        publish(learner, self.encoder, sources={_short(key): count for key, count in place.positions.items()})
+    def save(self, learner: Learner, cursor: Cursor, index: SeenIndex) -> None:
+        """Save everything, then publish the encoder, so that a restart never falls behind a published encoder."""
+        index.commit()
+        cursor.noted = index.size
+        state = {"place": asdict(cursor), "metrics_bytes": self.metrics.sync()}
+        self._checkpoints.save(lambda draft: learner.save(draft / "learner"), state, keep=1)
+        sources = {_without_folders(key): count for key, count in cursor.positions.items()}
+        publish(learner, self.path / "encoder", sources=sources)
 
-    def _free(self) -> bool:
-        """Whether the folder holds nothing but what a learner leaves before its first save, and hidden files."""
-        ours = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
-        return all(place.name in ours or place.name.startswith(".") for place in self.path.iterdir())
-
-    def _metrics_bytes(self) -> int:
-        try:
-            return self._folder.metrics.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def note(self, numbers: dict[str, Any]) -> None:
-        """Add a line of metrics; where a full disk takes only a part of it, none of it stays."""
-        size = self._metrics_bytes()
-        try:
-            self._folder.append(numbers)
-        except CheckpointError:
-            with contextlib.suppress(CheckpointError):
-                self._folder.cut_metrics(size)
-            raise
+    def _is_state(self) -> bool:
+        """Whether the folder has checkpoints and is no run, or holds nothing but files of a learner and hidden ones."""
+        if not self.path.is_dir() or (self.path / "config.yaml").exists():
+            return False
+        names = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
+        return bool(self._checkpoints.complete()) or names <= FILES
 
 
-def _short(source: str) -> str:
-    """A source without the path to it, which is nobody else's business."""
+def _without_folders(source: str) -> str:
+    """A source as others may see it: its kind and the last part of its path."""
     kind, colon, place = source.partition(":")
     return f"{kind}{colon}{place if kind == 'hf' else Path(place).name}"

@@ -1,15 +1,15 @@
-"""The replay memory: one preallocated store, and policies that decide which slot each newcomer takes.
+"""Replay memories: one preallocated storage, and policies that assign a slot to each new sample.
 
->>> names()
+>>> registry.names()
 ['fifo', 'reservoir', 'minred']
 """
 
-# The order of registration is the order users see.
+# The order of registration is the order of lists.
 # isort: off
-from ocssl.memory.base import Column, Memory, get, names, register
+from ocssl.memory.base import Column, Memory, register, registry
 from ocssl.memory.fifo import Fifo
 from ocssl.memory.reservoir import Reservoir
-from ocssl.memory.minred import MinRed
+from ocssl.memory.minred import MinRed, MinRedOriginal
 from ocssl.memory.part_and_select import PartAndSelect
 
-__all__ = ["Column", "Fifo", "Memory", "MinRed", "PartAndSelect", "Reservoir", "get", "names", "register"]
+__all__ = ["Column", "Fifo", "Memory", "MinRed", "MinRedOriginal", "PartAndSelect", "Reservoir", "register", "registry"]

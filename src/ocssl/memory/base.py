@@ -1,13 +1,13 @@
 """Storage shared by all memories.
 
-Everything is a preallocated tensor on one device and every operation has a fixed shape and never asks the device for a
-value, so that a training step that samples and writes here can be captured as a graph.
+All contents are preallocated tensors on one device. Every operation has a fixed shape and reads no value back to the
+host, so a training step that samples and writes here can be captured as a graph.
 
-Behind the ``capacity`` slots lie a few more, the *staging*: newcomers are written there first, the policy then says which
-slot each of them takes, and who gets none simply stays on the staging and is overwritten by the next.
+The last ``staging`` rows are a staging area. New samples are written there, and the policy assigns each of them a slot.
+Samples without a slot are overwritten by the next minibatch.
 
-In a group of processes each holds its part of the images and columns (:mod:`ocssl.memory.shelf`); everybody keeps the
-books, and features too where the policy compares them.
+In a process group each process stores its part of images and columns (:class:`RowLayout`). All processes store the
+bookkeeping, and also the features where the policy compares them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+import ocssl.options
 from ocssl.device import check_fits
-from ocssl.distributed import Group, current
+from ocssl.distributed import ProcessGroup, current
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.memory.shelf import RowLayout
+from ocssl.options import setting
 from ocssl.registry import Registry
 
-_registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
-register = _registry.register
-names = _registry.names
-get = _registry.get
+registry: Registry[type[Memory]] = Registry("memory", group="ocssl.memories")
+register = registry.register
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,71 @@ class Column:
     dtype: torch.dtype = torch.float32
 
 
-class Memory:
-    """Keeps images, and whatever else a strategy wants to remember of each.
+class RowLayout:
+    """Maps the slots of a memory to rows of this process.
 
-    A policy is a subclass that implements :meth:`assign_slots`. Storage, sampling and bookkeeping are here.
+    In a process group, slot s is stored by process ``s mod size``, and the staging area by every process. One more row
+    takes what is written to slots of other processes.
 
     Args:
-        capacity: how many samples stay.
-        image_shape: ``(3, height, width)``; images are kept as uint8.
-        staging: the largest number of newcomers in one :meth:`add`.
-        columns: further tensors per sample. A column named ``"features"`` may be written with :meth:`update_features`.
-        device: where everything lives.
+        capacity, staging: numbers of slots and of staging rows.
+
+    >>> layout = RowLayout(capacity=5, staging=2, group=ProcessGroup(rank=1, size=2))
+    >>> layout.rows, layout.local(torch.tensor([0, 1, 3, 4, 5])).tolist()
+    (6, [5, 0, 1, 5, 3])
+    """
+
+    def __init__(self, capacity: int, staging: int, group: ProcessGroup) -> None:
+        self.group = group
+        self.capacity, self.staging = capacity, staging
+        self._own = -(-capacity // group.size)
+        self.rows = capacity + staging if group.single else self._own + staging + 1
+
+    def local(self, slots: Tensor) -> Tensor:
+        """The local row of each slot."""
+        if self.group.single:
+            return slots
+        here = torch.where(slots % self.group.size == self.group.rank, slots // self.group.size, self.rows - 1)
+        return torch.where(slots < self.capacity, here, self._own + slots - self.capacity)
+
+    def staging_rows(self, n: int) -> slice:
+        """The local rows of the first n staging places."""
+        start = self.capacity if self.group.single else self._own
+        return slice(start, start + n)
+
+    def read(self, rows: Tensor, slots: Tensor) -> Tensor:
+        """The contents of the given slots, in every process: ``(n, …)``. Staging rows cannot be read."""
+        found = rows[self.local(slots)]
+        if self.group.single:
+            return found
+        mine = (slots % self.group.size == self.group.rank).view(-1, *[1] * (rows.ndim - 1))
+        return self.group.all_reduce(torch.where(mine, found, 0))
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """All rows in the order of the slots, then the staging rows: ``(capacity + staging, …)``."""
+        if self.group.single:
+            return rows
+        slots = torch.arange(self.capacity, device=rows.device)
+        return torch.cat([self.read(rows, slots), rows[self.staging_rows(self.staging)]])
+
+    def restore(self, rows: Tensor, whole: Tensor) -> None:
+        """Copy this process's part of :meth:`whole`, which any number of processes may have saved."""
+        slots = torch.arange(self.capacity + self.staging, device=rows.device)
+        rows[self.local(slots)] = whole.to(rows.device)
+
+
+class Memory:
+    """Base of every memory: stores images and further tensors of each sample.
+
+    A policy is a subclass that implements :meth:`assign_slots`; storage, sampling and bookkeeping are here.
+
+    Args:
+        capacity: number of samples that are kept.
+        image_shape: ``(3, height, width)``; images are stored as uint8.
+        staging: largest number of new samples in one :meth:`add`.
+        columns: further tensors per sample. A column ``"features"`` can be written with :meth:`update_features`.
+        device: where all tensors are.
+        options: settings of the policy; None: their defaults.
 
     >>> from ocssl.memory import Fifo
     >>> memory = Fifo(capacity=3, image_shape=(3, 1, 1), staging=2)
@@ -61,11 +114,17 @@ class Memory:
     (3, [1, 0, 1])
     """
 
+    class Options(ocssl.options.Options):
+        memory_size: int = setting(2000, "Samples that the memory keeps.", ge=1)
+
+    label: ClassVar[str] = ""
+    """The name in tables and figures; empty: the registered name."""
+
     needs_features: ClassVar[bool] = False
     """Whether the policy reads the ``"features"`` column."""
 
     host_work: ClassVar[bool] = False
-    """Whether the policy asks the device for values, which a captured step cannot do."""
+    """Whether the policy reads values back to the host, which a captured step cannot do."""
 
     def __init__(
         self,
@@ -75,22 +134,21 @@ class Memory:
         staging: int,
         columns: Mapping[str, Column] | None = None,
         device: torch.device | str = "cpu",
+        options: Options | None = None,
     ) -> None:
         if staging > capacity:
             raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({staging})")
         columns = dict(columns or {})
         if taken := columns.keys() & {"images", "featured", "born"}:
-            raise ConfigError(f"a memory has a column '{min(taken)}' of its own; call yours something else")
+            raise ConfigError(f"column '{min(taken)}' is one of the memory's own; choose another name")
         if self.needs_features and "features" not in columns:
             raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
         rows = capacity + staging
         self.capacity = capacity
         self.staging = staging
         self.device = torch.device(device)
-        self._divided, self._kept_by_all = (
-            RowLayout(capacity, staging, current()),
-            RowLayout(capacity, staging, Group()),
-        )
+        self._divided = RowLayout(capacity, staging, current())
+        self._kept_by_all = RowLayout(capacity, staging, ProcessGroup())
         sizes = [self._layout(name).rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
         whole = self._divided.rows * math.prod(image_shape) + sum(sizes)
         check_fits(self.device, whole, f"memory_size {capacity:,} for images of {'×'.join(map(str, image_shape[1:]))}")
@@ -108,58 +166,58 @@ class Memory:
     # ------------------------------------------------------------------ the policy
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """The slot each of the n newcomers on the staging takes, ``(n,)`` int64, all different.
+        """The slot of each of the n new samples in the staging area, ``(n,)`` int64, all different.
 
-        Newcomer i lies at row ``capacity + i``; giving it that row means that it is not kept. ``self.arrived`` counts
-        the samples before them. Tensor work of fixed shape only.
+        New sample i is at row ``capacity + i``; assigning that row means that it is not kept. ``self.arrived`` counts
+        the samples before these. Tensor work of fixed shape only.
         """
         raise NotImplementedError
 
     def on_write(self, rows: Tensor) -> None:
-        """Called after the contents of some rows changed, for policies that keep books on features."""
+        """Called after the contents of some rows changed, for policies that derive data from features."""
 
-    # ------------------------------------------------------------------ what strategies use
+    # ------------------------------------------------------------------ used by strategies
 
     def __len__(self) -> int:
-        """How many slots are filled; known to the host without asking the device."""
+        """Number of filled slots, known to the host."""
         return min(self.seen, self.capacity)
 
     def add(self, images: Tensor, columns: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """Offer newcomers to the memory: ``images`` is ``(n, 3, h, w)`` uint8, each column ``(n, …)``."""
+        """Insert new samples: ``images`` is ``(n, 3, h, w)`` uint8, each column ``(n, …)``."""
         self.insert(images, columns, generator)
         self.count(len(images))
 
     def insert(self, images: Tensor, columns: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """The device's part of :meth:`add`."""
+        """The part of :meth:`add` that runs on the device."""
         n = len(images)
-        newcomers: dict[str, Any] = {
+        new: dict[str, Any] = {
             "images": images,
             "featured": "features" in columns,
             "born": self.arrived + self.slots[:n],
         }
-        newcomers |= {name: columns.get(name, 0) for name in self.columns}
+        new |= {name: columns.get(name, 0) for name in self.columns}
         for name, rows in self._rows().items():
-            rows[self._layout(name).staging_rows(n)] = newcomers[name]
+            rows[self._layout(name).staging_rows(n)] = new[name]
         self.on_write(self.slots[self.capacity : self.capacity + n])
         slots = self.assign_slots(n, generator)
         for name, rows in self._rows().items():
-            shelf = self._layout(name)
-            rows[shelf.local(slots)] = rows[shelf.staging_rows(n)].clone()
+            layout = self._layout(name)
+            rows[layout.local(slots)] = rows[layout.staging_rows(n)].clone()
         self.on_write(slots)
         self.arrived += n
 
     def count(self, n: int) -> None:
-        """The host's part of :meth:`add`."""
+        """The part of :meth:`add` that runs on the host."""
         self.seen += n
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """n different filled slots, uniformly: ``(n,)`` int64. At least n must be filled."""
+        """n different filled slots, drawn uniformly: ``(n,)`` int64. At least n must be filled."""
         keys = torch.rand(self.capacity, generator=generator, device=self.device)
         keys = torch.where(self.slots[: self.capacity] < self.arrived, keys, 2.0)
         return keys.topk(n, largest=False, sorted=False).indices
 
     def recall(self, slots: Tensor, columns: Iterable[str] = ()) -> tuple[Tensor, dict[str, Tensor]]:
-        """What is kept of the samples in the given slots: images ``(n, 3, h, w)`` uint8, and columns by name."""
+        """The contents of the given slots: images ``(n, 3, h, w)`` uint8, and columns by name."""
         kept = {name: self._layout(name).read(self.columns[name], slots) for name in columns}
         return self._divided.read(self.images, slots), kept
 
@@ -181,15 +239,15 @@ class Memory:
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Every tensor that the memory's future depends on, whole in every process. Alone: references, not copies."""
+        """Every tensor of the memory, complete in every process; references, not copies, in a single process."""
         rows = {self._saved_as(name): self._layout(name).whole(rows) for name, rows in self._rows().items()}
         return rows | {"arrived": self.arrived} | self._extra_state()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a saved state exactly; :class:`CheckpointError` if it belongs to another memory."""
+        """Copy a saved state; :class:`CheckpointError` if it belongs to another memory."""
         mine = self.state_dict()
         if missing := mine.keys() ^ state.keys():
-            raise CheckpointError(f"the saved memory does not fit: {sorted(missing)} only on one side")
+            raise CheckpointError(f"the saved memory does not fit: {sorted(missing)} exist only on one side")
         for name, tensor in mine.items():
             here, there = (f"{tuple(t.shape)} of {t.dtype}" for t in (tensor, state[name]))
             if here != there:
@@ -201,11 +259,11 @@ class Memory:
         self.seen = int(self.arrived)
 
     def _extra_state(self) -> dict[str, Tensor]:
-        """Further tensors of a policy that belong to the state."""
+        """Further tensors of a policy that are saved."""
         return {}
 
     def _rows(self) -> dict[str, Tensor]:
-        """Every tensor with a row per sample."""
+        """Every tensor with one row per sample."""
         return {"images": self.images, "featured": self.featured, "born": self.born, **self.columns}
 
     def _layout(self, name: str) -> RowLayout:

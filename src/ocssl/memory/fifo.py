@@ -1,4 +1,4 @@
-"""First in, first out: the last ``capacity`` samples of the stream."""
+"""First in, first out: keeps the last ``capacity`` samples of the stream, the default of CLA-E and CLA-R."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from ocssl.memory.base import Memory, register
 
 @register("fifo")
 class Fifo(Memory):
-    """The newest samples stay. Every sample of the stream spends the same time in the memory."""
+    """Keeps the newest samples. Every sample of the stream stays in the memory for the same time."""
+
+    label = "FIFO"
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """Round and round: the oldest slot first."""
+        """Slots in turn: the oldest sample is overwritten first."""
         return (self.arrived + self.slots[:n]) % self.capacity

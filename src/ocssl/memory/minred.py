@@ -1,58 +1,58 @@
-"""Minimum redundancy: keep samples that are far from each other in feature space."""
+"""Minimum redundancy: keeps samples that are far from each other in feature space.
+
+While there are too many samples, it drops argmaxᵢ maxⱼ≠ᵢ cos(zᵢ, zⱼ).
+
+Senthil Purushwalkam, Pedro Morgado and Abhinav Gupta. The Challenges of Continuous Self-Supervised Learning. ECCV 2022.
+arXiv:2203.12710.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ocssl.memory.base import Memory, register
-from ocssl.registry import unknown
-
-DROPS = ("sequential", "simultaneous")
+from ocssl.options import setting
 
 
 @register("minred")
 class MinRed(Memory):
-    """When full, drops the sample whose nearest neighbour is nearest (cosine); of two equals, the older.
+    """When full, drops the sample with the highest cosine to its nearest neighbour; of equals, the oldest.
 
-    The matrix of similarities is kept up to date row by row, so an update costs O(n × capacity × d) instead of
-    O(capacity² × d), and takes capacity² numbers of memory.
-
-    Args:
-        drops: ``"sequential"`` looks again after each drop, so of two twins one stays; ``"simultaneous"`` takes all
-            drops of a minibatch from one look.
-
-    Samples without a feature are like nobody and go only when there is nobody else to drop.
+    Samples are dropped one by one, each time from those that are left, so that one of two identical samples stays. The
+    matrix of similarities is updated row by row, which takes O(n · capacity · d) time per minibatch of n samples and
+    capacity² numbers. Samples without a feature are dropped last.
     """
 
-    needs_features = True
+    label = "MinRed"
 
-    def __init__(self, *args: Any, drops: str = "sequential", **kwargs: Any) -> None:
-        if drops not in DROPS:
-            raise unknown("way to drop", drops, DROPS)
+    needs_features = True
+    sequential = True
+    """Whether redundancy is computed again after each drop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.drops = drops
         rows = self.capacity + self.staging
         self.similarity = torch.full((rows, rows), float("-inf"), device=self.device)
         self.norm = torch.ones(rows, device=self.device)
 
     def on_write(self, rows: Tensor) -> None:
-        """Refresh the similarities of the rows."""
+        """Compute the similarities of the rows again."""
         features = self.columns["features"].float()
         self.norm[rows] = features[rows].norm(dim=1).clamp(min=1e-12)
         cosine = features[rows] @ features.T / (self.norm[rows, None] * self.norm)
         known = self.featured[rows, None] & self.featured & (self.slots != rows[:, None])
         cosine = cosine.masked_fill(~known, float("-inf"))
-        # Among themselves the rows were computed twice; make the two agree to the bit, so that ties are ties.
+        # Pairs among these rows were computed twice; make both values equal to the bit, so that ties are ties.
         among = cosine[:, rows]
         cosine[:, rows] = torch.maximum(among, among.T)
         self.similarity[rows] = cosine
         self.similarity[:, rows] = cosine.T
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """Drop as many as there are too many, then give the survivors on the staging the free slots."""
+        """Drop the surplus, then assign the free slots to the new samples that were not dropped."""
         filled = self.slots[: self.capacity] < self.arrived
         waiting = self.slots[self.capacity :] < self.capacity + n
         kept = self._drop(torch.cat([filled, waiting]), n)
@@ -62,7 +62,7 @@ class MinRed(Memory):
         return torch.where(survivor, free[rank], self.capacity + self.slots[:n])
 
     def _drop(self, present: Tensor, n: int) -> Tensor:
-        """``present`` without its most redundant members, as many as exceed the capacity."""
+        """``present`` without its most redundant samples, so many that the rest fits the capacity."""
         surplus = self.arrived + n - self.capacity
         similarity = self.similarity.masked_fill(~present, float("-inf"))
         nearest = similarity.amax(dim=1)
@@ -71,18 +71,32 @@ class MinRed(Memory):
             drop = self._most_redundant(nearest, kept)
             really = i < surplus
             kept = kept & ~((self.slots == drop) & really)
-            if self.drops == "sequential":
+            if self.sequential:
                 column = similarity.index_select(1, drop)
                 similarity.index_copy_(1, drop, column.masked_fill(really, float("-inf")))
                 nearest = similarity.amax(dim=1)
         return kept
 
     def _most_redundant(self, nearest: Tensor, kept: Tensor) -> Tensor:
-        """Row of the next to drop, ``(1,)``: the one nearest to its nearest neighbour, the older of equals."""
-        redundancy = nearest.clamp(min=-1.5)  # without neighbours: less redundant than any cosine says
+        """Row of the next sample to drop, ``(1,)``: the highest similarity to a neighbour, the oldest of equals."""
+        redundancy = nearest.clamp(min=-1.5)  # without neighbours: below every cosine
         redundancy = redundancy.masked_fill(~self.featured, -2.0).masked_fill(~kept, float("-inf"))
         tied = redundancy == redundancy.amax()
         return self.born.masked_fill(~tied, torch.iinfo(torch.int64).max).argmin(keepdim=True)
 
     def _extra_state(self) -> dict[str, Tensor]:
         return {"similarity": self.similarity, "norm": self.norm}
+
+
+@register("minred", variant="original")
+class MinRedOriginal(MinRed):
+    """As the method's own code: all drops of a minibatch are chosen at once."""
+
+    class Options(Memory.Options):
+        selection: Literal["sequential", "simultaneous"] = setting(
+            "simultaneous", "Whether the samples to drop are chosen one by one or all at once."
+        )
+
+    def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, options=options, **kwargs)
+        self.sequential = (options or self.Options()).selection == "sequential"

@@ -1,4 +1,8 @@
-"""Part and select: keep a set of samples that is spread out in feature space, as SCALE's own paper does."""
+"""Part and select: keeps a set of samples that is spread out in feature space, as SCALE's own paper does.
+
+Shaul Salomon, Gideon Avigad, Alex Goldvard and Oliver Schütze. PSA – A New Scalable Space Partition Based Selection
+Algorithm for MOEAs. EVOLVE 2012.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from ocssl.memory.base import Memory, register
 def part_and_select(points: np.ndarray, count: int) -> np.ndarray:
     """Indices of ``count`` representative points, ascending.
 
-    The set is parted until there are ``count`` parts: the part that reaches farthest along any one axis is cut at the
-    middle of that reach. Each part is then represented by its member nearest to the middle of its bounding box; of
-    equals, the first. Points that coincide cannot be parted; further members then make up the number.
+    The set is divided until there are ``count`` parts: the part with the largest extent along one axis is cut in the
+    middle of that extent. Each part is represented by the point nearest to the centre of its bounding box; of equals,
+    by the first. Identical points cannot be divided; other points then make up the number.
 
     Args:
         points: ``(n, d)``, n ≥ count.
@@ -24,12 +28,12 @@ def part_and_select(points: np.ndarray, count: int) -> np.ndarray:
     >>> part_and_select(np.array([[0.0], [0.1], [5.0], [9.0]]), 3).tolist()
     [0, 2, 3]
     """
-    tickets = iter(range(2 * len(points)))  # among parts that reach equally far, the oldest is cut first
+    order = iter(range(2 * len(points)))  # of parts with equal extents, the oldest is cut first
 
     def entry(members: np.ndarray) -> tuple[float, int, int, np.ndarray]:
-        reach = points[members].max(0) - points[members].min(0)
-        axis = int(reach.argmax())
-        return -float(reach[axis]), next(tickets), axis, members
+        extent = points[members].max(0) - points[members].min(0)
+        axis = int(extent.argmax())
+        return -float(extent[axis]), next(order), axis, members
 
     parts = [entry(np.arange(len(points)))]
     while len(parts) < count and parts[0][0] < 0:
@@ -52,18 +56,17 @@ def _middle(points: np.ndarray, members: np.ndarray) -> int:
 
 @register("part-and-select", listed=False)
 class PartAndSelect(Memory):
-    """Keeps the samples that part and select picks from the memory and the newcomers, by their stored features.
+    """Keeps the samples that part and select chooses among stored and new samples, by their features.
 
-    The picking is a loop on the host over as many cuts as there are slots, so a learner with this memory is not
-    captured as a graph. It exists to compare with SCALE's origin; the paper leaves it out for its cost, and so do we by
-    default.
+    The selection loops on the host over as many cuts as there are slots, so a step with this memory cannot be captured
+    as a graph. It is used by SCALE's own code only; the CLA paper replaces it by a reservoir because of its cost.
     """
 
     needs_features = True
     host_work = True
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """Fill the slots, then re-select from all."""
+        """Fill the slots first, then select among all samples."""
         staging = self.capacity + self.slots[:n]
         held = int(self.arrived)
         if held + n <= self.capacity:

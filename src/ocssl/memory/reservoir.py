@@ -1,4 +1,7 @@
-"""Reservoir sampling: at any time a uniform sample of everything seen (Vitter's algorithm R)."""
+"""Reservoir sampling (algorithm R): at any time a uniform sample of all samples so far.
+
+Jeffrey S. Vitter. Random Sampling with a Reservoir. ACM Transactions on Mathematical Software 11(1), 1985.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ from ocssl.memory.base import Memory, register
 
 @register("reservoir")
 class Reservoir(Memory):
-    """Each sample of the stream is in the memory with the same probability, ``capacity / seen``."""
+    """Contains each sample of the stream with the same probability, ``capacity / seen``."""
+
+    label = "reservoir"
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
-        """Sample t takes slot t while there is room, then a uniform slot among 0 … t, if that is one of ours."""
+        """Sample t gets slot t while there is room, then a uniform number of 0 … t, if that is a slot."""
         order = self.arrived + self.slots[:n]
         uniform = torch.rand(n, generator=generator, device=self.device, dtype=torch.float64)
         slot = torch.where(order < self.capacity, order, (uniform * (order + 1)).long())
-        # One after another, a later newcomer would overwrite an earlier one in the same slot.
+        # Inserted one by one, a later sample would overwrite an earlier one in the same slot.
         later = torch.ones(n, n, dtype=torch.bool, device=self.device).triu(diagonal=1)
         overwritten = ((slot[:, None] == slot[None, :]) & later).any(dim=1)
         staging = self.capacity + self.slots[:n]

@@ -1,13 +1,13 @@
-"""Self-supervised objectives, one file each.
+"""Self-supervised methods, one file each.
 
->>> names()
+>>> registry.names()
 ['simsiam', 'simclr']
 """
 
-# The order of registration is the order users see.
+# The order of registration is the order of lists.
 # isort: off
-from ocssl.methods.base import Dims, Method, get, names, register
+from ocssl.methods.base import Dims, Method, register, registry
 from ocssl.methods.simsiam import SimSiam
 from ocssl.methods.simclr import SimCLR
 
-__all__ = ["Dims", "Method", "SimCLR", "SimSiam", "get", "names", "register"]
+__all__ = ["Dims", "Method", "SimCLR", "SimSiam", "register", "registry"]

@@ -1,4 +1,4 @@
-"""What every self-supervised objective is made of."""
+"""What a self-supervised method consists of: a projector, further heads, and a loss."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+import ocssl.options
 from ocssl.batch import Batch
+from ocssl.errors import ConfigError
 from ocssl.nn import Features, projector
 from ocssl.registry import Registry
 
-_registry: Registry[type[Method]] = Registry("method", group="ocssl.methods")
-register = _registry.register
-names = _registry.names
-get = _registry.get
+registry: Registry[type[Method]] = Registry("method", group="ocssl.methods")
+register = registry.register
 
 
 @dataclass(frozen=True)
@@ -27,31 +27,38 @@ class Dims:
 
 
 class Method(nn.Module):
-    """An objective: the projector it wants on top of the backbone, its heads, and its loss.
+    """Base of every method. A subclass implements :meth:`loss`; its settings are declared in a class ``Options``.
 
-    The projector becomes part of the encoder, so that copies and averages of the encoder include it.
+    The projector becomes a part of the encoder, so copies and averages of the encoder include it.
+
+    Args:
+        dims: widths of the networks.
+        options: settings of the method; None: their defaults.
     """
 
-    views: ClassVar[int] = 2
-    """How many views of each sample a step needs."""
+    class Options(ocssl.options.Options):
+        """Settings of the method."""
 
-    def __init__(self, dims: Dims) -> None:
+    views: ClassVar[int] = 2
+    """Views of each sample in a step."""
+
+    def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()
         self.dims = dims
 
     def projector(self) -> nn.Module:
-        """A fresh projector from backbone features to what the loss sees; three layers, normed at the end."""
+        """A new projector from backbone features to those of the loss: three layers, then batch norm."""
         return projector(self.dims.feature, self.dims.hidden, self.dims.output)
 
     def loss(self, features: Features, batch: Batch) -> Tensor:
-        """The objective on all samples of a batch; a scalar."""
+        """The loss over all samples of a batch, a scalar."""
         raise NotImplementedError
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """The objective as a distance between two descriptions of the same samples, as CaSSLe uses it to align.
+        """The loss as a distance between two sets of features of the same samples. Only ``distance="method"`` needs it.
 
         Args:
-            predicted: ``(views, n, d)``, through a predictor already.
+            predicted: ``(views, n, d)``, the output of a predictor.
             target: ``(views, n, d)``, receives no gradient.
         """
-        raise NotImplementedError
+        raise ConfigError(f"method '{type(self).__name__}' has no distance(), so distance must be 'cosine'")

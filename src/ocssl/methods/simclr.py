@@ -1,4 +1,10 @@
-"""SimCLR: tell a sample's other view from all other samples."""
+"""SimCLR: L = −mean over the 2b views i of log( exp(cos(zᵢ, zⱼ)/t) / Σₖ≠ᵢ exp(cos(zᵢ, zₖ)/t) ).
+
+j is the other view of the same sample, k runs over all other views of the batch, and t is the temperature (NT-Xent).
+
+Ting Chen, Simon Kornblith, Mohammad Norouzi and Geoffrey Hinton. A Simple Framework for Contrastive Learning of Visual
+Representations. ICML 2020. arXiv:2002.05709.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +15,25 @@ from ocssl.batch import Batch
 from ocssl.losses import nt_xent
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import Features
+from ocssl.options import setting
 
 
 @register("simclr")
 class SimCLR(Method):
-    """NT-Xent over both views of the batch, all 2b − 2 others as negatives.
+    """Tells the other view of a sample from the views of all other samples."""
 
-    Args:
-        temperature: divides the cosine similarities.
-    """
+    class Options(Method.Options):
+        temperature: float = setting(0.5, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
 
-    def __init__(self, dims: Dims, temperature: float = 0.5) -> None:
+    def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__(dims)
-        self.temperature = temperature
+        self.temperature = (options or self.Options()).temperature
 
     def loss(self, features: Features, batch: Batch) -> Tensor:
-        """Contrast of the two views."""
+        """NT-Xent over both views of the batch, with 2b − 2 negatives for each."""
         return nt_xent(features.projected[0], features.projected[1], self.temperature)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """NT-Xent between prediction and target, view by view, averaged."""
+        """NT-Xent between prediction and target, averaged over the views."""
         target = target.detach()
         return torch.stack([nt_xent(p, t, self.temperature) for p, t in zip(predicted, target, strict=True)]).mean()

@@ -1,4 +1,9 @@
-"""SimSiam: predict one view's features from the other's, without negatives."""
+"""SimSiam: L = −½ cos(p(z₁), sg(z₂)) − ½ cos(p(z₂), sg(z₁)).
+
+z₁ and z₂ are the projected features of two views, p is the predictor, and sg stops the gradient.
+
+Xinlei Chen and Kaiming He. Exploring Simple Siamese Representation Learning. CVPR 2021. arXiv:2011.10566.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +17,16 @@ from ocssl.nn import Features, predictor
 
 @register("simsiam")
 class SimSiam(Method):
-    """−½ cos(p(z₁), z₂) − ½ cos(p(z₂), z₁), the targets without gradient."""
+    """Predicts the features of one view from those of the other, without negatives."""
 
-    def __init__(self, dims: Dims) -> None:
-        super().__init__(dims)
+    def __init__(self, dims: Dims, options: Method.Options | None = None) -> None:
+        super().__init__(dims, options)
         self.predictor = predictor(dims.output, dims.hidden)
 
     def loss(self, features: Features, batch: Batch) -> Tensor:
-        """Each view's prediction against the other view."""
+        """The negative cosine of each view's prediction and the other view."""
         return negative_cosine(features.through(self.predictor), features.projected.flip(0))
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """Negative cosine."""
+        """The negative cosine."""
         return negative_cosine(predicted, target)

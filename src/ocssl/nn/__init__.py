@@ -1,12 +1,20 @@
-"""Networks: backbones, heads, and the averages and copies of them that serve as targets."""
+"""Networks: backbones, heads, and copies and averages of networks.
 
-from ocssl.nn.backbones import build_backbone
+>>> backbones.registry.names()
+['resnet18', 'convnet']
+"""
+
+# The order of registration is the order of lists.
+# isort: off
+
+from ocssl.nn import backbones
+from ocssl.nn.backbones import build_backbone, register as register_backbone
+from ocssl.nn.resnet import ResNet18
 from ocssl.nn.convnet import ConvNet
 from ocssl.nn.ema import ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
 from ocssl.nn.norm import synchronise
-from ocssl.nn.resnet import ResNet18
 
 __all__ = [
     "ConvNet",
@@ -14,6 +22,7 @@ __all__ = [
     "Features",
     "Head",
     "ResNet18",
+    "backbones",
     "build_backbone",
     "channels_last",
     "ema_update",
@@ -21,5 +30,6 @@ __all__ = [
     "mlp",
     "predictor",
     "projector",
+    "register_backbone",
     "synchronise",
 ]

@@ -1,4 +1,4 @@
-"""A three-layer network for tests, sketches and very small machines."""
+"""A three-layer network for tests and small computers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import ocssl.options
+from ocssl.nn.backbones import register
+from ocssl.options import setting
 
+
+@register("convnet")
 class ConvNet(nn.Module):
     """Three strided 3×3 convolutions with batch norm; images to vectors of ``4 × width`` numbers.
 
-    >>> ConvNet(width=4)(torch.zeros(2, 3, 8, 8)).shape
+    >>> ConvNet(ConvNet.Options(width=4))(torch.zeros(2, 3, 8, 8)).shape
     torch.Size([2, 16])
     """
 
-    def __init__(self, width: int = 32) -> None:
+    class Options(ocssl.options.Options):
+        width: int = setting(32, "Channels of the first layer.", ge=1)
+
+    def __init__(self, options: Options | None = None, image_size: int = 32) -> None:
         super().__init__()
+        width = (options or self.Options()).width
         self.feature_dim = 4 * width
         channels = [3, width, 2 * width, 4 * width]
         self.convs = nn.ModuleList(

@@ -1,4 +1,4 @@
-"""Copies of a network that gradients never reach: frozen ones and moving averages."""
+"""Copies of a network without gradient: frozen copies and moving averages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def frozen_copy(module: M) -> M:
-    """A deep copy whose parameters take no gradient.
+    """A deep copy whose parameters require no gradient.
 
     >>> frozen_copy(nn.Linear(2, 2)).weight.requires_grad
     False
@@ -22,7 +22,7 @@ def frozen_copy(module: M) -> M:
 
 @torch.no_grad()
 def copy_weights(target: nn.Module, source: nn.Module) -> None:
-    """Make ``target`` equal to ``source``, buffers included, in place."""
+    """Copy all parameters and buffers of ``source`` to ``target``, in place."""
     torch._foreach_copy_([*target.parameters()], [*source.parameters()])
     for old, new in zip(target.buffers(), source.buffers(), strict=True):
         old.copy_(new)
@@ -30,7 +30,7 @@ def copy_weights(target: nn.Module, source: nn.Module) -> None:
 
 @torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """θ′ ← τ θ′ + (1 − τ) θ over the parameters; buffers are each network's own.
+    """θ′ ← τ θ′ + (1 − τ) θ for the parameters; buffers are not changed.
 
     >>> teacher, student = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.zeros_(teacher.weight), nn.init.ones_(student.weight)

@@ -1,4 +1,4 @@
-"""Backbone and projector as one network, and the features they give for all views of a batch."""
+"""Backbone and projector as one network, and their features for all views of a batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ocssl.distributed import current
 def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
     """Apply a module to every view: ``(views, n, …)`` to ``(views, n, …)``.
 
-    Joint is one pass over all views together, nearly twice as fast on a GPU; otherwise each view passes alone and has
-    batch-norm statistics of its own.
+    Joint: one pass over all views together, nearly twice as fast on a GPU. Otherwise each view has its own pass and its
+    own batch-norm statistics.
     """
     if joint:
         out: Tensor = module(_laid_out(x.flatten(0, 1)))
@@ -23,12 +23,12 @@ def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
 
 
 def _laid_out(x: Tensor) -> Tensor:
-    """On a GPU, images channels last, as :func:`channels_last` lays out the weights."""
+    """Images on a GPU in channels-last layout, like the weights after :func:`channels_last`."""
     return x.contiguous(memory_format=torch.channels_last) if x.is_cuda and x.ndim == 4 else x
 
 
 def channels_last(module: nn.Module) -> None:
-    """Lay a network's convolution weights out channels last, in place: the fast layout on a GPU, the same numbers.
+    """Change a network's convolution weights to channels-last layout in place: faster on a GPU, the same numbers.
 
     >>> conv = nn.Conv2d(3, 8, 3)
     >>> channels_last(conv)
@@ -42,12 +42,12 @@ def channels_last(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Features:
-    """What the encoder says of a batch. The leading axis is the view, the second the sample.
+    """Features of a batch. The first axis is the view, the second the sample.
 
     Attributes:
-        backbone: ``(views, n, feature_dim)``, what a user of the encoder gets.
-        projected: ``(views, n, output_dim)``, what the objectives see (the paper's z).
-        joint: whether the views went through the network together; heads on top follow suit.
+        backbone: ``(views, n, feature_dim)``, the features that are evaluated.
+        projected: ``(views, n, output_dim)``, the input of the losses (the paper's z).
+        joint: whether all views passed through the network together; heads do the same.
     """
 
     backbone: Tensor
@@ -55,25 +55,25 @@ class Features:
     joint: bool
 
     def detach(self) -> Features:
-        """The same values without their history."""
+        """The same values without gradient."""
         return Features(self.backbone.detach(), self.projected.detach(), self.joint)
 
     def through(self, head: nn.Module, features: Tensor | None = None) -> Tensor:
-        """A head applied to ``features`` (the projected ones unless given), view by view or jointly as before."""
+        """A head applied to ``features`` (default: the projected ones), with the views together or one by one."""
         return over_views(head, self.projected if features is None else features, self.joint)
 
 
 class Encoder(nn.Module):
     """θ of the paper: backbone, then projector.
 
-    In a group of processes each passes its share of the rows, and everybody gets the features of all of them.
+    In a process group, each process computes its share of the rows, and all processes get the features of all rows.
 
     Args:
         backbone: ``(n, 3, s, s)`` to ``(n, feature_dim)``.
-        projector: ``(n, feature_dim)`` to ``(n, output_dim)``; what comes out is measured.
+        projector: ``(n, feature_dim)`` to ``(n, output_dim)``; output_dim is measured.
 
     >>> from ocssl.nn import ResNet18, projector
-    >>> encoder = Encoder(ResNet18(width=16), projector(128, 32, 64), feature_dim=128)
+    >>> encoder = Encoder(ResNet18(ResNet18.Options(width=16)), projector(128, 32, 64), feature_dim=128)
     >>> encoder(torch.zeros(2, 4, 3, 32, 32), joint=True).projected.shape
     torch.Size([2, 4, 64])
     """
@@ -85,12 +85,12 @@ class Encoder(nn.Module):
         self.feature_dim = feature_dim
         with torch.no_grad():
             self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
-        self.train()  # a backbone of the user's own may come in evaluation mode
+        self.train()  # a given backbone may be in evaluation mode
         self.group = current()
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
-        if self.group.alone:
+        if self.group.single:
             return self._features(views, joint)
         n = views.shape[1]
         own = self._features(views[:, self.group.share(n)], joint)
@@ -100,6 +100,6 @@ class Encoder(nn.Module):
         if joint:
             backbone = over_views(self.backbone, views, joint)
             return Features(backbone, over_views(self.projector, backbone, joint), joint)
-        # View after view through the whole network, as two separate calls would do.
+        # One view after the other through the whole network, as in separate calls.
         parts = [(e := self.backbone(_laid_out(view)), self.projector(e)) for view in views]
         return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Head(nn.Sequential):
-    """Layers one after another, in a forward pass of our own that torch.compile sees as one."""
+    """A sequence of layers, with a forward pass of its own so that torch.compile compiles it as one."""
 
     def forward(self, features: Tensor) -> Tensor:
         """``(n, d_in)`` to ``(n, d_out)``."""
@@ -23,7 +23,7 @@ def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> Hea
     Args:
         widths: input width, hidden widths, output width.
         final_norm: end with a batch norm without scale and shift (the last linear layer then has no bias).
-        hidden_norm: batch norm inside; plain linear and ReLU otherwise.
+        hidden_norm: batch norm before each ReLU.
 
     >>> [type(layer).__name__ for layer in mlp(4, 8, 2)]
     ['Linear', 'BatchNorm1d', 'ReLU', 'Linear']
@@ -41,7 +41,7 @@ def mlp(*widths: int, final_norm: bool = False, hidden_norm: bool = True) -> Hea
 
 
 def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> Head:
-    """The three-layer projector of SimSiam and SimCLR: ``feature_dim → hidden → hidden → output``, normed at its end.
+    """The three-layer projector of SimSiam and SimCLR, ``feature → hidden → hidden → output``, with a final batch norm.
 
     >>> len(projector(512, 512, 2048))
     8
@@ -50,7 +50,7 @@ def projector(feature_dim: int, hidden_dim: int, output_dim: int) -> Head:
 
 
 def predictor(dim: int, hidden_dim: int) -> Head:
-    """A bottleneck that keeps the width, ``dim → hidden → dim``: SimSiam's predictor and every aligner.
+    """Two layers, ``dim → hidden → dim``: SimSiam's predictor and every aligner.
 
     >>> predictor(2048, 512)[-1].out_features
     2048

@@ -1,4 +1,4 @@
-"""Batch norm over the batches of all processes together."""
+"""Batch norm over the rows of all processes of a group."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 
 
 class GroupBatchNorm(_BatchNorm):
-    """Batch norm with the statistics of everybody's rows; as :class:`torch.nn.BatchNorm2d` in evaluation.
+    """Batch norm with the statistics of all processes' rows; in evaluation as :class:`torch.nn.BatchNorm2d`.
 
-    torch's own ``SyncBatchNorm`` does the same on GPUs only.
+    torch's ``SyncBatchNorm`` does the same, but on GPUs only.
     """
 
-    group: Group
+    group: ProcessGroup
 
     @classmethod
-    def of(cls, norm: _BatchNorm, group: Group) -> GroupBatchNorm:
-        """One that takes the place of ``norm``, with its very parameters and buffers."""
+    def of(cls, norm: _BatchNorm, group: ProcessGroup) -> GroupBatchNorm:
+        """A replacement of ``norm`` with the same parameter and buffer objects."""
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         made.group = group
         made._parameters, made._buffers = norm._parameters, norm._buffers
@@ -59,11 +59,11 @@ class GroupBatchNorm(_BatchNorm):
             raise ValueError(f"expected rows and channels, not a tensor of shape {tuple(input.shape)}")
 
 
-def synchronise(module: nn.Module, group: Group) -> None:
-    """Let every batch norm inside ``module`` see the rows of the whole group.
+def synchronise(module: nn.Module, group: ProcessGroup) -> None:
+    """Replace every batch norm inside ``module`` by one over the rows of the whole group.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-    >>> synchronise(network, Group())
+    >>> synchronise(network, ProcessGroup())
     >>> type(network[1]).__name__
     'GroupBatchNorm'
     """

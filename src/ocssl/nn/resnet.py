@@ -1,8 +1,10 @@
 """ResNet-18 without a classifier, for small and for large images.
 
-Parameter names are those of torchvision's ``resnet18``, so weights travel both ways:
-``torchvision_model.load_state_dict(ours.state_dict(), strict=False)`` leaves only its ``fc`` untouched (with the
-standard stem and width 64).
+Parameter names are those of torchvision's ``resnet18``. With the standard stem and width 64, weights can be exchanged:
+``torchvision_model.load_state_dict(ours.state_dict(), strict=False)`` sets everything but ``fc``.
+
+Kaiming He, Xiangyu Zhang, Shaoqing Ren and Jian Sun. Deep Residual Learning for Image Recognition. CVPR 2016.
+arXiv:1512.03385.
 """
 
 from __future__ import annotations
@@ -12,6 +14,12 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import ocssl.options
+from ocssl.nn.backbones import register
+from ocssl.options import setting
+
+SMALL_STEM_UP_TO = 64  # pixels
 
 
 class BasicBlock(nn.Module):
@@ -38,22 +46,31 @@ class BasicBlock(nn.Module):
         return F.relu(x + shortcut, inplace=True)
 
 
+@register("resnet18")
 class ResNet18(nn.Module):
     """Images to vectors of ``8 × width`` numbers.
 
     Args:
-        width: channels of the first stage; 64 is the usual network, 16 trains on a laptop.
-        stem: ``"small"`` is one 3×3 convolution that keeps the resolution (for images up to 64 pixels),
-            ``"standard"`` the 7×7 stride-2 convolution and max-pool.
+        image_size: side of the images; decides the stem where that is ``"auto"``.
 
-    >>> ResNet18(width=16)(torch.zeros(2, 3, 32, 32)).shape
+    >>> ResNet18(ResNet18.Options(width=16))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 128])
     """
 
-    def __init__(self, width: int = 64, stem: Literal["small", "standard"] = "small") -> None:
+    class Options(ocssl.options.Options):
+        width: int = setting(64, "Channels of the first stage; 64 is the usual network.", ge=1)
+        stem: Literal["auto", "small", "standard"] = setting(
+            "auto",
+            "First layers: one 3×3 convolution ('small'), or a 7×7 one with stride 2 and max-pooling ('standard'); "
+            "'auto' is 'small' up to 64 pixels.",
+        )
+
+    def __init__(self, options: Options | None = None, image_size: int = 32) -> None:
         super().__init__()
+        options = options or self.Options()
+        width = options.width
+        small = image_size <= SMALL_STEM_UP_TO if options.stem == "auto" else options.stem == "small"
         self.feature_dim = 8 * width
-        small = stem == "small"
         self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, padding=1 if small else 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)

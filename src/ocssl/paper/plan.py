@@ -13,9 +13,10 @@ from ocssl.results.read import Store
 from ocssl.results.result import Protocol, probed_on, trained_on
 from ocssl.results.tables import PaperRow, PaperTable, Settings
 from ocssl.results.tuned import TunedValues
-from ocssl.runs.config import RESUMABLE, RunConfig, merged, parse, resolve, unread
+from ocssl.runs.config import RunConfig, merged, unread
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.naming import key, run_name
+from ocssl.runs.naming import experiment_key, run_name
+from ocssl.runs.presets import resolve
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class TableRun:
 
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
-        return store.has(key(self.config), self.dataset, self.settings["seed"])
+        return store.has(experiment_key(self.config), self.dataset, self.settings["seed"])
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def make_plan(
             wanted.append(run)
             if changes and not departs:
                 papers = configure(row, dataset, protocol, seed=seed, tuned=values, runs=runs)
-                departs = key(run.config) != key(papers)
+                departs = experiment_key(run.config) != experiment_key(papers)
             # A result in the store is no network to start from: the first run must be finished here.
             if run.starts_from and not run.is_in(store) and not RunFolder(run.starts_from).result.exists():
                 first[run.starts_from] = planned(first_stage(row), seed, None)
@@ -186,7 +187,10 @@ def _as_started(config: RunConfig, folder: Path) -> RunConfig:
         started = RunFolder(folder).read_config() if RunFolder(folder).config.exists() else None
     except ConfigError:
         started = None  # the engine will refuse this one run
-    now = config.to_dict()
-    if started is None or (key(started), started.to_dict()["seed"]) != (key(config), now["seed"]):
+    if started is None or _identity(started) != _identity(config):
         return config
-    return parse(merged(started.to_dict(), {name: now[name] for name in RESUMABLE}))
+    return started.change(**config.only("nothing"))
+
+
+def _identity(config: RunConfig) -> tuple[str, int]:
+    return experiment_key(config), config.learner.seed

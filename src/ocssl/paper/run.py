@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ocssl.common.files import atomic_write, writing
-from ocssl.engines import Done, Engine, Job
+from ocssl.engines import Engine, Job, JobResult
 from ocssl.errors import DataError, OcsslError
 from ocssl.paper.plan import TablePlan, TableRun
 from ocssl.results.read import Store
 from ocssl.results.result import Curve, Result, probed_on, read_result
-from ocssl.runs.downstream import TransferResult, evaluate_on
+from ocssl.runs.evaluate import TransferResult, evaluate_on
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.naming import key
+from ocssl.runs.naming import experiment_key
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def run_missing(
             yield _outcome(ready[done.job.name], done, store, results)
 
 
-def _outcome(run: TableRun, done: Done, store: Store, results: Path) -> RunOutcome:
+def _outcome(run: TableRun, done: JobResult, store: Store, results: Path) -> RunOutcome:
     if done.result is None:
         return RunOutcome(run, error=done.error)
     trained, target = done.result, probed_on(run.dataset)
     try:
-        if not store.has(key(run.config), trained.dataset, trained.seed):
+        if not store.has(experiment_key(run.config), trained.dataset, trained.seed):
             store_result(trained, results)
         if target is None:
             return RunOutcome(run, trained)

@@ -9,12 +9,14 @@ from typing import Any
 import yaml
 
 from ocssl.common.files import atomic_write, writing
+from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.paper.plan import configure
 from ocssl.results.tables import find_table
 from ocssl.results.tuned import TUNABLE, TunedFor, TunedValues, check_values, read_tuned, tuned_path
-from ocssl.runs.config import RunConfig, read_yaml, resolve
+from ocssl.runs.config import RunConfig
 from ocssl.runs.naming import experiment
+from ocssl.runs.presets import resolve
 
 JUDGING = {"measure_on", "evaluate"}
 """Settings that a sweep has for its own runs."""

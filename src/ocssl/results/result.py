@@ -189,6 +189,8 @@ def read_result(path: str | Path) -> Result:
     except FileNotFoundError as error:
         what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
         raise DataError(f"'{place}' {what}") from error
+    except DataError as error:
+        raise DataError(f"'{file}' {error}") from error
     except ConfigError as error:
         raise DataError(f"'{file}' has a configuration that this version does not know: {error}") from error
     except ValidationError as error:

@@ -1,5 +1,5 @@
-"""Experiments: the paper's protocol as a folder that a run fills, survives in, and ends in with numbers.
+"""Runs: the paper's protocol in a folder that survives kills and ends with a result.
 
-``config`` says what is run, ``presets`` fills in the paper's choices, ``runner`` runs it, ``folder`` keeps it, and
-``result`` is what others read.
+``config`` and ``presets`` say what is run, ``run`` starts and resumes, ``loop`` is the loop itself, ``folder`` holds
+the files, ``naming`` names runs and experiments.
 """

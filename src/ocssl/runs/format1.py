@@ -1,45 +1,67 @@
-"""Results of format 1, converted on reading."""
+"""Results and run configurations of ocssl 0.1 (format 1), in the terms of this version."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from functools import cache
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ocssl.common.files import slug
-from ocssl.errors import ConfigError
-from ocssl.runs import naming
-from ocssl.runs.config import parse
+from ocssl.errors import ConfigError, DataError
+from ocssl.format1 import upgrade_learner
+from ocssl.runs.config import RunConfig, parse
+from ocssl.runs.naming import names_of
 
-SAID_TWICE = ("strategy", "method", "memory", "protocol", "seed")
-
-
-def upgrade(content: dict[str, Any]) -> dict[str, Any]:
-    """The content of a result file of format 1 in format 2."""
-    config = parse(content["config"])
-    settings = config.to_dict()
-    seed, place = settings["seed"], settings["init_from"]
-    place = place and place.replace(f"seed{seed}", "seed0")
-    key, label, overrides, name = _named(json.dumps({**settings, "seed": 0, "init_from": place}))
-    dataset = str(content.get("dataset"))
-    transfer = dataset.partition("->")[2]
-    name = name.removesuffix("seed0") + f"seed{seed}"
-    named = {
-        "key": key,
-        "label": label,
-        "name": name + (slug(f"-on-{transfer}") if transfer else ""),
-        "overrides": overrides,
-        "config": settings,
-        "format": 2,
-    }
-    return {key: value for key, value in content.items() if key not in SAID_TWICE} | named
+RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
 
 
-@cache
-def _named(settings: str) -> tuple[str, str, dict[str, Any], str]:
-    config = parse(json.loads(settings))
-    try:
-        return naming.key(config), naming.label(config), naming.overrides(config), naming.run_name(config)
-    except ConfigError:  # a strategy or data set that is not installed here
-        name = str(config["strategy"])
-        return naming.key(config), name, {}, slug(f"{config.dataset}-{name}-seed0")
+FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers")
+"""Settings that the digests of version 0.1 leave out."""
+
+
+def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of a result file of format 1 as format 2 has them; :class:`DataError` if it contradicts itself."""
+    config = upgrade_config(old["config"])
+    for name, meant in _said_twice(config):
+        if name not in old:
+            raise DataError(f"is not a complete result: {name} is missing")
+        said = str(old[name]).partition("->")[0] if name == "dataset" else old[name]
+        if said != meant:
+            raise DataError(f"says {name} {said}, but its configuration says {meant}")
+    dropped = {"strategy", "method", "memory", "protocol", "seed"}
+    kept = {name: value for name, value in old.items() if name not in dropped}
+    target = str(old["dataset"]).partition("->")[2]
+    names = names_of(config)._asdict()
+    names["name"] += f"-on-{target}" if target else ""
+    return {**names, **kept, "config": config.to_dict(), "format": 2}
+
+
+def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
+    """A run's configuration from the settings that version 0.1 stored."""
+    if "iid" not in old:
+        return parse(old)
+    missing = next((name for name in ("experiences", "stream_batch", "batch", "passes") if name not in old), None)
+    if missing is not None:
+        raise ConfigError(f"the setting '{missing}' is missing")
+    run = {name: old[name] for name in RUN_SETTINGS if name in old}
+    learner = upgrade_learner({name: value for name, value in old.items() if name not in (*run, "iid", "experiences")})
+    if old["iid"]:
+        online = {f"online_{name}": old[name] for name in ("stream_batch", "passes", "experiences")}
+        return parse({**run, "stream": "iid", **online, **learner, "stream_batch": old["batch"], "passes": 1})
+    return parse({**run, "stream": "class-incremental", "experiences": old["experiences"], **learner})
+
+
+def digest(old: Mapping[str, Any]) -> str:
+    """The digest that version 0.1 stored in the checkpoints of a run with these settings."""
+    decisive = {name: value for name, value in old.items() if name not in FREE}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:
+    """Facts that format 1 stores beside the configuration, as the configuration has them."""
+    yield "dataset", config.dataset
+    yield "protocol", config.protocol
+    yield "strategy", "iid" if config.iid else config.learner.strategy
+    yield "method", config.learner.method
+    yield "memory", config.learner.memory
+    yield "seed", config.learner.seed

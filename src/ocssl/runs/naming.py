@@ -1,76 +1,171 @@
-"""Names of runs: file names, labels, and the key of an experiment."""
+"""What an experiment is called, and when two runs are the same experiment.
+
+Every folder, result file, row and legend takes its name from here.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from ocssl.common.console import short_value
 from ocssl.common.files import slug
-from ocssl.results.names import row_label, row_name
-from ocssl.runs.config import RESUMABLE, RunConfig
-from ocssl.runs.presets import complete
+from ocssl.options import default_of, marks
+from ocssl.runs.config import RunConfig
+from ocssl.runs.presets import online_cost, resolve
 
-HOW = RESUMABLE | {"execution", "precision", "log_every", "knn", "references"}
-NAMED_BY = ("dataset", "protocol", "budget", "iid", "strategy", "method", "memory", "seed")
-SHORT = {"batch": "b", "passes": "np", "init_from": "after-"}
-SYMBOLS = {"omega": "ω", "tau": "τ"}
-MOST_MARKS = 3
+LONGEST_NAME = 160  # bytes, without the seed; a transfer's result adds the other data set
+MOST_MARKS = 3  # settings in a file's name; more are summed up in a digest
+COSTS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 
 
 def experiment(config: RunConfig) -> dict[str, Any]:
-    """The settings that make an experiment, whatever its seed and its machine."""
-    settings = {name: value for name, value in config.to_dict().items() if name not in HOW | {"budget", "seed"}}
+    """The settings that make the experiment, whatever its seed and the machine it runs on.
+
+    Of a run that another starts from, the name counts, not where it lies.
+    """
+    settings = {name: value for name, value in config.only("experiment").items() if name != "seed"}
     if config.init_from is not None:
-        settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config['seed']}")
+        settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config.learner.seed}")
     return settings
 
 
-def key(config: RunConfig) -> str:
-    """A digest of the experiment."""
+def experiment_key(config: RunConfig) -> str:
+    """A digest of :func:`experiment`: equal for runs that differ in nothing but seed, device, speed and places.
+
+    >>> table = {"strategy": "cla-e", "budget": "high"}
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"seed": 1, "execution": "eager"}))
+    True
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"omega": 0.3}))
+    True
+    >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
+    False
+    """
     return hashlib.sha256(json.dumps(experiment(config), sort_keys=True).encode()).hexdigest()
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
-    """Settings in which an experiment differs from the paper's of the same strategy, b and n_p."""
-    return _beyond(config, _preset(config, *NAMED_BY, "batch", "passes"))
+    """Settings in which an experiment differs from the paper's of the same strategy, b_s, b and n_p.
+
+    >>> overrides(resolve({"strategy": "cla-e", "budget": "high", "tau": 0.99}))
+    {'tau': 0.99}
+    >>> overrides(resolve({"stream": "blurred"}))
+    {'stream': 'blurred'}
+    """
+    stream_batch, batch, passes = online_cost(config)
+    return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
 
 
-def label(config: RunConfig) -> str:
-    """An experiment in a few words."""
-    name = row_label("iid" if config.iid else row_name(config["strategy"], config["memory"]))
-    return ", ".join([name, *(f"{SYMBOLS.get(n, n)} {short_value(value)}" for n, value in overrides(config).items())])
+class RunNames(NamedTuple):
+    """Everything that an experiment is called; see the functions of the same names."""
+
+    key: str
+    label: str
+    name: str
+    overrides: dict[str, Any]
+
+
+def names_of(config: RunConfig) -> RunNames:
+    """All names of a run at once."""
+    changed = overrides(config)
+    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:
-    """The name of a run's folder and of its result file."""
-    what = "iid" if config.iid else config["strategy"]
-    parts = [config.dataset, config["method"], what, config["memory"], config.budget, config.protocol, *_marks(config)]
-    return slug("-".join(str(part) for part in parts if part) + f"-seed{config['seed']}")
+    """The name of a run's folder and of its result: what it is, and how it differs from the paper's.
+
+    >>> run_name(resolve({"strategy": "cla-e", "budget": "high", "seed": 2}))
+    'cifar100-simsiam-cla-e-fifo-high-clean-seed2'
+    >>> run_name(resolve({"strategy": "er", "memory": "fifo", "budget": "high", "passes": 6, "lr": 0.2}))
+    'cifar100-simsiam-er-fifo-high-clean-np6-lr0.2-seed0'
+    """
+    return _run_name(config, overrides(config))
 
 
-def _marks(config: RunConfig) -> list[str]:
-    preset = _preset(config, *NAMED_BY)
-    differing = {name: config[name] for name in ("batch", "passes") if config[name] != preset[name]} | overrides(config)
-    if "init_from" in differing:
-        first = str(differing["init_from"])
-        differing["init_from"] = first.removeprefix(f"{config.dataset}-{config['method']}-").removesuffix(
-            f"-{config.protocol}"
-        )
-    if len(differing) > MOST_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
-        return [key(config)[:8]]
-    return [f"{SHORT.get(name, name)}{value}" for name, value in differing.items()]
+def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
+    learner = config.learner
+    what = "iid" if config.iid else learner.strategy
+    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
+    name = "-".join(str(part) for part in [*parts, *_marks(config, changed)] if part)
+    if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
+        name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
+    return slug(f"{name}-seed{learner.seed}", limit=200)
 
 
-def _preset(config: RunConfig, *given: str) -> RunConfig:
-    settings = {name: config[name] for name in given}
+def label(config: RunConfig) -> str:
+    """A row or a legend entry: the strategy and memory that ran, and how they differ from the paper's.
+
+    >>> label(resolve({"strategy": "er", "memory": "fifo", "budget": "high"}))
+    'ER w/ FIFO'
+    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "budget": "high", "tau": 0.99}))
+    'CLA-E, reservoir, τ 0.99'
+    """
+    return _label(config, overrides(config))
+
+
+def _label(config: RunConfig, changed: dict[str, Any]) -> str:
+    fields = _fields(config)
+    changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
+    words = [strategy_label(config)]
+    words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
+    return ", ".join(words)
+
+
+def strategy_label(config: RunConfig) -> str:
+    """The strategy as papers print it, with its memory where that is not the usual one."""
     if config.iid:
-        del settings["strategy"]
-    return complete(settings)
+        return "i.i.d."
+    parts = config.learner.parts()
+    name, memory = parts.strategy.label or config.learner.strategy, parts.memory
+    if memory is None or config.learner.memory is None:
+        return name
+    kept = memory.label or config.learner.memory
+    if parts.strategy.label == "ER":
+        return f"{name} w/ {kept}"
+    return name if config.learner.memory == parts.strategy.default_memory else f"{name}, {kept}"
+
+
+def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
+    """What tells the run's name from that of the paper's run of the same strategy."""
+    costs = zip(COSTS, online_cost(config), online_cost(_preset(config)), strict=True)
+    differing = {name: ours for name, ours, papers in costs if ours != papers} | dict(sorted(changed.items()))
+    if "init_from" in differing:
+        prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
+        differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)
+    if len(differing) > MOST_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
+        return [experiment_key(config)[:8]]
+    short = {"init_from": "after-", "stream": ""}
+    return [f"{short.get(name, name)}{value}" for name, value in differing.items()]
+
+
+def _preset(config: RunConfig, **more: Any) -> RunConfig:
+    """The paper's run of the same strategy, objective, memory, data set, protocol and budget."""
+    learner = config.learner
+    given = {
+        "dataset": config.dataset,
+        "protocol": config.protocol,
+        "budget": config.budget,
+        "stream": "iid" if config.iid else None,
+        "strategy": learner.strategy,
+        "method": learner.method,
+        "memory": learner.memory,
+        **more,
+    }
+    return resolve(given)
 
 
 def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
-    ours, theirs = experiment(config), experiment(preset)
-    return {name: value for name, value in ours.items() if value != theirs.get(name)}
+    """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
+    ours, theirs, fields = experiment(config), experiment(preset), _fields(config)
+    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
+    papers = {**usual, **theirs}
+    return {name: value for name, value in ours.items() if value != papers[name]}
+
+
+def _fields(config: RunConfig) -> dict[str, FieldInfo]:
+    return {**type(config).model_fields, **type(config.learner).model_fields}

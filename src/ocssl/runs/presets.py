@@ -1,7 +1,7 @@
-"""From the few settings a person gives to a complete configuration: the paper's choices fill the rest.
+"""From the few settings that a user gives to a complete configuration: the paper's choices fill the rest.
 
-What was given always wins. Below it stand the paper's b, n_p, lr and ω for the budget, then what is known of the data
-set, then the learner's own defaults.
+Given settings win. Below them stand the paper's b, n_p, lr and ω for the budget, then what is known of the data set,
+then the defaults of the parts.
 """
 
 from __future__ import annotations
@@ -9,121 +9,156 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ocssl import settings
 from ocssl.data.catalog import dataset_spec
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
-from ocssl.data.source import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import ConfigError
 from ocssl.results.published import read_csv
-from ocssl.runs.config import RunConfig, check_names, from_stored, parse
+from ocssl.runs.config import RunConfig, parse, read_names
+from ocssl.strategies.base import REPLAY_BATCH
 
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
 
-PAPER_STREAM_BATCH = 10
-LARGE_IMAGES = 128  # pixels; sets that the paper did not use take ImageNet100's choices from here on, else CIFAR-100's
+PAPER_STREAM_BATCH, PAPER_PASSES = 10, 3
+LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
 
-def complete(given: Mapping[str, Any]) -> RunConfig:
-    """The configuration that these settings mean.
+def resolve(given: Mapping[str, Any]) -> RunConfig:
+    """The configuration that these settings mean; a complete one resolves to itself.
 
-    >>> config = complete({"strategy": "cla-e", "method": "simsiam", "budget": "high"})
-    >>> [config[name] for name in ("batch", "passes", "lr", "omega", "memory", "variant")]
-    [138, 3, 0.3, 0.3, 'fifo', 'clean']
+    >>> config = resolve({"strategy": "cla-e", "method": "simsiam", "budget": "high"})
+    >>> config.learner.batch, config.learner.passes, config.to_dict()["lr"], config.to_dict()["omega"]
+    (138, 3, 0.3, 0.3)
     """
-    given = from_stored(given)
-    check_names(given)
-    draft = parse(given)
-    filled = _data_set(draft) | dict(given)
-    filled |= _strategy(parse(filled), given)
-    filled.setdefault("variant", draft.protocol)
-    if draft.budget is not None:
-        filled = _paper(parse(filled), given) | filled
-    if filled.get("batch") is None:
-        filled["batch"] = _batch(parse(filled))
+    chosen = {name: value for name, value in given.items() if value is not None}
+    filled = _data_set(chosen) | chosen
+    filled.setdefault("variant", "authors" if chosen.get("protocol") == "authors" else "default")
+    if chosen.get("stream") == "iid":
+        filled = _iid(filled, chosen)
+    if chosen.get("budget") is not None:
+        filled = _paper(filled) | filled
+    if chosen.get("stream") == "iid":
+        filled = _iid_batch(filled)
     config = parse(filled)
     _check(config)
     return config
 
 
-def is_papers_budget(config: RunConfig) -> bool:
-    """Whether b_s, b and n_p are those of the paper's tables, so that the budget's name is true."""
-    blocks = [(int(row["b"]), int(row["n_p"])) for row in _rows(config)]
-    plain = config.cbp is None and config.init_from is None and config["stream_batch"] == PAPER_STREAM_BATCH
-    return plain and (config["batch"], config["passes"]) in blocks
-
-
-def _data_set(draft: RunConfig) -> dict[str, Any]:
-    if is_address(draft.dataset):
+def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    name = chosen.get("dataset", "cifar100")
+    if not isinstance(name, str):
+        raise ConfigError(f"dataset must be a name, not {name!r}")
+    if is_address(name):
         return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
-    known = dataset_spec(draft.dataset)
-    return {
-        "image_size": known.image_size,
-        "mean": known.mean,
-        "std": known.std,
-        "experiences": EXPERIENCES.get(known.name, 20),
+    spec = dataset_spec(name)
+    known = {
+        "image_size": spec.image_size,
+        "mean": spec.mean,
+        "std": spec.std,
+        "experiences": EXPERIENCES.get(spec.name, 20),
+        "online_experiences": EXPERIENCES.get(spec.name, 20),
     }
+    read = read_names(chosen)
+    return {name: value for name, value in known.items() if name in read}
 
 
-def _strategy(draft: RunConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a strategy decides where nobody did."""
-    strategy = draft["strategy"]
-    if draft.iid:
-        if given.get("strategy", "finetune") != "finetune":
-            raise ConfigError(f"iid training has no strategy; leave out either iid or strategy '{strategy}'")
-        strategy = "finetune"
-    return {
-        "strategy": strategy,
-        "method": settings.method_name(strategy, draft["method"]),
-        "memory": settings.memory_name(strategy, draft["memory"], given.get("variant", draft.protocol)),
-    }
+def _iid(filled: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """I.i.d. training has no strategy; stream_batch and passes are those of the online strategy of equal cost."""
+    if chosen.get("strategy", "finetune") != "finetune":
+        raise ConfigError(
+            f"iid training has no strategy; leave out either stream=iid or strategy '{chosen['strategy']}'"
+        )
+    filled = {**filled, "strategy": "finetune"}
+    if "online_passes" not in chosen and "passes" in chosen:
+        filled["online_passes"] = filled.pop("passes")
+    if "online_stream_batch" not in chosen and "stream_batch" in chosen:
+        filled["online_stream_batch"] = filled.pop("stream_batch")
+    if "experiences" in chosen:
+        filled["online_experiences"] = filled.pop("experiences")
+    return filled
 
 
-def _batch(config: RunConfig) -> int:
-    # I.i.d. batches are as large as those of the replay strategies it is compared with.
-    return settings.batch_size("er" if config.iid else config["strategy"], config["stream_batch"], None)
+def _iid_batch(filled: dict[str, Any]) -> dict[str, Any]:
+    """Batches as large as those of the replay strategies that it is compared with, one pass each."""
+    if "passes" in filled and "online_passes" not in filled:
+        filled["online_passes"] = filled.pop("passes")  # the paper's n_p
+    filled.setdefault("batch", filled.get("online_stream_batch", PAPER_STREAM_BATCH) + REPLAY_BATCH)
+    return {**filled, "stream_batch": filled["batch"], "passes": 1}
 
 
-def _paper(config: RunConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    rows = _rows(config)
+def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
+    """The paper's b, n_p, lr and ω for the budget."""
+    rows = paper_rows(parse(_preview(filled)))
     if not rows:
         raise ConfigError(
-            f"the paper has no {config.budget} budget for {row_name(config)}; leave budget out and set batch, passes "
-            "and lr"
+            f"the paper has no {filled['budget']} budget for {row_name(parse(_preview(filled)))}; leave budget out and "
+            "set batch, passes and lr"
         )
-    # The low budget has two blocks for i.i.d.; what was given of b and n_p tells which, the larger batch otherwise.
-    told = {column: given.get(name) for column, name in (("b", "batch"), ("n_p", "passes"))}
-    fitting = [row for row in rows if all(value in (None, int(row[column])) for column, value in told.items())]
+    # The low budget has two blocks for i.i.d.; the given b and n_p decide which, the larger batch otherwise.
+    passes = filled.get("online_passes", filled.get("passes"))
+    given = {"b": filled.get("batch"), "n_p": passes}
+    fitting = [row for row in rows if all(value in (None, int(row[column])) for column, value in given.items())]
     row = max(fitting or rows, key=lambda row: int(row["b"]))
     found = {"batch": int(row["b"]), "passes": int(row["n_p"]), "lr": float(row["lr"])}
+    if "online_passes" in filled:
+        del found["passes"]
     return found | ({"omega": float(row["omega"])} if row["omega"] else {})
+
+
+def _preview(filled: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that can be parsed before b and n_p are known."""
+    names = ("dataset", "stream", "budget", "protocol", "strategy", "method", "memory", "variant", "image_size")
+    return {name: filled[name] for name in names if name in filled}
+
+
+def is_papers_budget(config: RunConfig) -> bool:
+    """Whether b_s, b and n_p are those of the paper's tables, so that the budget's name is true."""
+    stream_batch, batch, passes = online_cost(config)
+    blocks = [(int(row["b"]), int(row["n_p"])) for row in paper_rows(config)]
+    plain = config.cbp is None and config.init_from is None and stream_batch == PAPER_STREAM_BATCH
+    return plain and (batch, passes) in blocks
+
+
+def online_cost(config: RunConfig) -> tuple[int, int, int]:
+    """b_s, b and n_p of the run, or of the online run whose cost i.i.d. training equals."""
+    learner = config.learner
+    if config.iid:
+        options = config.stream_options()
+        return options.online_stream_batch, learner.batch, options.online_passes  # type: ignore[attr-defined]
+    return learner.stream_batch, learner.batch, learner.passes
 
 
 def row_name(config: RunConfig) -> str:
     """What the paper's tables call this run.
 
-    >>> row_name(complete({"strategy": "er", "memory": "fifo"}))
+    >>> row_name(resolve({"strategy": "er", "memory": "fifo"}))
     'er-fifo'
     """
     if config.iid:
         return "iid"
-    if config["strategy"] == "er":
-        return "er-fifo" if config["memory"] == "fifo" else "er-reservoir"
-    return str(config["strategy"])
+    if config.learner.strategy == "er":
+        return f"er-{config.learner.memory}"
+    return config.learner.strategy
 
 
-def _rows(config: RunConfig) -> list[dict[str, str]]:
+def paper_rows(config: RunConfig) -> list[dict[str, str]]:
+    """The paper's hyperparameters for this strategy, objective, data set and budget."""
     base = config.dataset.partition(":")[0]
     dataset = base if base in ("cifar100", "imagenet100") else None
-    dataset = dataset or ("imagenet100" if config["image_size"] >= LARGE_IMAGES else "cifar100")
-    wanted = {"budget": config.budget, "method": row_name(config), "dataset": dataset, "ssl": config["method"] or "-"}
-    return [row for row in read_csv("hyperparameters") if all(row[key] == value for key, value in wanted.items())]
+    dataset = dataset or ("imagenet100" if config.learner.image_size >= LARGE_IMAGES else "cifar100")
+    row = row_name(config)
+    row = "er-reservoir" if row == "er-minred" else row
+    wanted = {"budget": config.budget, "method": row, "dataset": dataset, "ssl": config.learner.method or "-"}
+    return [line for line in read_csv("hyperparameters") if all(line[key] == value for key, value in wanted.items())]
 
 
 def _check(config: RunConfig) -> None:
-    order = config["augmentation"] or ("authors" if config["variant"] == "authors" else "clean")
-    if (config.protocol == "authors") != (config["variant"] == "authors") or order != config.protocol:
+    learner = config.learner
+    normalize_first = learner.to_dict().get("normalize_first", False)
+    authors = config.protocol == "authors"
+    if authors != (learner.variant == "authors") or authors != normalize_first:
         raise ConfigError(
-            f"protocol '{config.protocol}' does not go with variant '{config['variant']}' and augmentation '{order}'; "
-            "set the protocol alone"
+            f"protocol '{config.protocol}' does not go with variant '{learner.variant}' and normalize_first "
+            f"{normalize_first}; set the protocol alone"
         )

@@ -1,23 +1,24 @@
-"""Where a run is, for people: bars on a terminal, plain lines elsewhere, or nothing."""
+"""Progress of a run: bars on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ocssl.common.console import duration as clock
-from ocssl.common.console import short_count as short
+from ocssl.common.console import duration, open_bars, short_count
+from ocssl.distributed import current
 
 LINE_EVERY = 10.0  # seconds between two plain lines
 
 
 @dataclass(frozen=True)
 class Status:
-    """A moment of a run.
+    """Where a run is.
 
     Attributes:
         samples, total: position in the stream and its length.
@@ -41,9 +42,9 @@ class Status:
     preparing: float = 0.0
 
     def facts(self) -> str:
-        """What a line of progress says beside the position."""
+        """What a line of progress has beside the position."""
         parts = [f"experience {self.experience}/{self.experiences}"] if self.experiences > 1 else []
-        parts += [f"CBP {short(self.cbp)}/{short(self.cbp_planned)}", f"{self.rate:.0f} img/s"]
+        parts += [f"CBP {short_count(self.cbp)}/{short_count(self.cbp_planned)}", f"{self.rate:.0f} img/s"]
         parts += [f"loss {self.loss:.3f}"] if self.loss is not None else []
         parts += [self.probe] if self.probe else []
         parts += [f"prepared in {self.preparing:.0f} s"] if self.preparing >= 1 else []
@@ -56,7 +57,7 @@ class Status:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """Says nothing but warnings. The base of the others."""
+    """Prints nothing. The base of the others; warnings go through :func:`ocssl.common.console.warn`."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -67,21 +68,14 @@ class Progress(AbstractContextManager["Progress"]):
         """The run got further."""
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Something besides training is going on and got so far."""
+        """Work besides training got so far."""
 
-    def say(self, text: str) -> None:
-        """Something worth a line happened."""
+    def stage(self, what: str) -> Callable[[int, int], None]:
+        """:meth:`work` for one kind of work."""
+        return lambda done, total: self.work(what, done, total)
 
-    def warn(self, text: str) -> None:
-        """Something looks wrong."""
-        print(f"ocssl: warning: {text}", file=sys.stderr, flush=True)
-
-
-class SilentProgress(Progress):
-    """Says nothing at all: another process speaks."""
-
-    def warn(self, text: str) -> None:
-        """Left to the other process."""
+    def info(self, text: str) -> None:
+        """Print a line."""
 
 
 class LineProgress(Progress):
@@ -91,50 +85,40 @@ class LineProgress(Progress):
         self._next = 0.0
 
     def update(self, status: Status, *, important: bool = False) -> None:
-        """A line now and then, and whenever it matters."""
+        """A line now and then, and whenever it is important."""
         if important or time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY
-            left = f"  {clock(status.seconds_left)} left" if status.seconds_left else ""
-            self.say(f"{status.samples}/{status.total} images  {status.facts()}{left}")
+            left = f"  {duration(status.seconds_left)} left" if status.seconds_left else ""
+            self.info(f"{status.samples}/{status.total} images  {status.facts()}{left}")
 
     def work(self, what: str, done: int, total: int) -> None:
-        """As updates: a line now and then."""
+        """A line now and then."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY
-            self.say(f"{what}: {done}/{total}")
+            self.info(f"{what}: {done}/{total}")
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Print it."""
         print(text, file=sys.stderr, flush=True)
 
 
 class BarProgress(Progress):
-    """Two bars on a terminal: the stream, and whatever else is going on."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[facts]}"),
-            console=Console(stderr=True),
-        )
-        self._stream = self._bars.add_task("stream", total=None, facts="", start=False)
-        self._work = self._bars.add_task("", total=None, facts="", visible=False)
+    """Two bars on a terminal: the stream, and work besides training."""
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        from rich.progress import TextColumn
+
+        self._stack = ExitStack()
+        self._bars = self._stack.enter_context(open_bars(TextColumn("{task.fields[facts]}")))
+        self._stream = self._bars.add_task("stream", total=None, facts="", start=False)
+        self._work = self._bars.add_task("", total=None, facts="", visible=False)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the terminal as it was."""
-        self._bars.stop()
+        self._stack.close()
 
     def update(self, status: Status, *, important: bool = False) -> None:
         """Move the first bar."""
@@ -146,21 +130,13 @@ class BarProgress(Progress):
         """Move the second bar."""
         self._bars.update(self._work, description=what, total=total, completed=done, visible=done < total)
 
-    def say(self, text: str) -> None:
-        """Print it above the bars."""
-        self._bars.console.print(text, highlight=False, markup=False)
-
-    def warn(self, text: str) -> None:
-        """Print it above the bars, to be seen."""
-        self._bars.console.print(f"warning: {text}", style="bold yellow", highlight=False, markup=False)
+    def info(self, text: str) -> None:
+        """Print it; between runs there are no bars."""
+        print(text, file=sys.stderr, flush=True)
 
 
 def make_progress(*, quiet: bool) -> Progress:
-    """The one that fits where standard error goes; in a group of processes the first one speaks for all."""
-    from ocssl.distributed import current
-
-    if not current().leads:
-        return SilentProgress()
-    if quiet:
+    """The kind that fits where standard error goes; in a process group only the main process prints."""
+    if quiet or not current().is_main:
         return Progress()
     return BarProgress() if sys.stderr.isatty() else LineProgress()

@@ -1,17 +1,27 @@
-"""What a run knows besides its learner, and what a checkpoint therefore keeps beside it."""
+"""What a run knows besides its learner, and the result that it ends with."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from ocssl.common.files import now
 from ocssl.errors import CheckpointError
-from ocssl.evaluation import Accuracy
+from ocssl.evaluation import Accuracy, StreamMetrics
+from ocssl.learner import Learner
+from ocssl.results.result import Curve, Result
+from ocssl.runs import environment
+from ocssl.runs.config import RunConfig
+from ocssl.runs.data import Schedule
+from ocssl.runs.naming import names_of
+from ocssl.runs.presets import is_papers_budget
+
+START, PIXELS = "start", "pixels"
 
 
 @dataclass
-class Measured:
-    """What the probes said of the encoder at one moment."""
+class Measurement:
+    """Probes of the encoder at one evaluation point."""
 
     samples: int
     linear: Accuracy | None = None
@@ -19,14 +29,14 @@ class Measured:
 
 
 @dataclass
-class State:
-    """Everything about a run that its learner and its configuration do not tell.
+class RunState:
+    """Everything about a run that its learner and its configuration do not hold; saved with each checkpoint.
 
     Attributes:
         started: when.
         cbp_before: CBP that went into the networks before this run.
-        finished: how many experiences are over, measured and done with.
-        measured: by moment: ``start``, or the number of the experience that had just ended, from 1.
+        finished: how many experiences are over and measured.
+        measured: by evaluation point: ``start``, ``pixels``, or the number of the experience that had just ended.
         prepare_seconds, train_seconds, eval_seconds: so far.
         seconds_at: what ``train_seconds`` was at the end of each experience.
         warnings: so far, in order.
@@ -36,7 +46,7 @@ class State:
     started: str
     cbp_before: int = 0
     finished: int = 0
-    measured: dict[str, Measured] = field(default_factory=dict)
+    measured: dict[str, Measurement] = field(default_factory=dict)
     prepare_seconds: float = 0.0
     train_seconds: float = 0.0
     eval_seconds: float = 0.0
@@ -45,22 +55,75 @@ class State:
     collapsed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """As JSON has it."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> State:
+    def from_dict(cls, saved: dict[str, Any]) -> RunState:
         """From what :meth:`to_dict` gave, ignoring what else was saved with it."""
         try:
             known = {entry.name: saved[entry.name] for entry in fields(cls)}
-            known["measured"] = {name: _measured(entry) for name, entry in saved["measured"].items()}
+            known["measured"] = {name: _measurement(entry) for name, entry in saved["measured"].items()}
             return cls(**known)
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint's state does not fit this version of ocssl: {error!r}") from error
 
 
-def _measured(entry: dict[str, Any]) -> Measured:
+def _measurement(entry: dict[str, Any]) -> Measurement:
     def accuracy(counts: dict[str, list[int]] | None) -> Accuracy | None:
         return None if counts is None else Accuracy(tuple(counts["correct"]), tuple(counts["total"]))
 
-    return Measured(entry["samples"], accuracy(entry["linear"]), accuracy(entry["knn"]))
+    return Measurement(entry["samples"], accuracy(entry["linear"]), accuracy(entry["knn"]))
+
+
+def make_result(config: RunConfig, schedule: Schedule, learner: Learner, state: RunState) -> Result:
+    """Everything that ``result.json`` holds."""
+    points = [str(number + 1) for number in range(len(schedule.borders)) if str(number + 1) in state.measured]
+    measured = [state.measured[point] for point in points]
+    linear = _metrics([entry.linear for entry in measured if entry.linear is not None], schedule)
+    neighbours = _metrics([entry.knn for entry in measured if entry.knn is not None], schedule)
+    references = {"untrained" if config.init_from is None else "initial": START, "pixels": PIXELS}
+    return Result(
+        **names_of(config)._asdict(),
+        dataset=config.dataset,
+        budget=config.budget if config.budget and is_papers_budget(config) else "custom",
+        final=linear.final if linear else None,
+        avg=_avg(linear, config),
+        curve=list(linear.curve) if linear else [],
+        cbp_planned=state.cbp_before + schedule.cbp,
+        cbp_spent=learner.budget.spent,
+        train_seconds=state.train_seconds,
+        eval_seconds=state.eval_seconds,
+        seconds_at=state.seconds_at,
+        prepare_seconds=state.prepare_seconds,
+        knn=Curve(final=neighbours.final, avg=_avg(neighbours, config), curve=list(neighbours.curve))
+        if neighbours
+        else None,
+        matrix=[list(row) for row in linear.matrix] if linear else [],
+        forgetting=linear.forgetting if linear and not config.iid else None,
+        references={
+            name: entry.linear.percent
+            for name, point in references.items()
+            if (entry := state.measured.get(point)) is not None and entry.linear is not None
+        },
+        borders=[entry.samples for entry in measured],
+        experiences=[list(classes) for classes in schedule.experiences],
+        samples=len(schedule),
+        fingerprint=schedule.fingerprint,
+        warnings=state.warnings,
+        config=config.to_dict(),
+        versions=environment.versions(),
+        hardware=environment.hardware(learner.train_state.device),
+        code=environment.revision(),
+        started=state.started,
+        finished=now(),
+    )
+
+
+def _metrics(accuracies: list[Accuracy], schedule: Schedule) -> StreamMetrics | None:
+    return StreamMetrics.of(accuracies, schedule.experiences) if accuracies else None
+
+
+def _avg(metrics: StreamMetrics | None, config: RunConfig) -> float | None:
+    """An average along the stream exists where every experience of an online stream was measured."""
+    return metrics.avg if metrics and config.evaluate == "each" and not config.iid else None

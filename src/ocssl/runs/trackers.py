@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ocssl.common.files import atomic_write
@@ -34,7 +34,7 @@ class Tracker(ABC):
         """The run is over, or stops for now (with an empty summary)."""
 
 
-class TensorBoard(Tracker):
+class TensorBoardTracker(Tracker):
     """Event files in the run's folder."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class TensorBoard(Tracker):
         self._writer.close()
 
 
-class WandbLogger(Tracker):
+class WandbTracker(Tracker):
     """A W&B run, named after the folder."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class WandbLogger(Tracker):
         self._run.finish()
 
 
-class MLflow(Tracker):
+class MLflowTracker(Tracker):
     """An MLflow run, named after the folder."""
 
     def __init__(self) -> None:
@@ -129,19 +129,22 @@ def remembered(folder: RunFolder, tracker: str, name: str) -> str:
     return known or name
 
 
-KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": WandbLogger, "mlflow": MLflow}
+KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker, "mlflow": MLflowTracker}
 """By the name that the setting ``trackers`` has for them."""
 
 
-class Loggers:
-    """Those that a configuration asks for, as one.
+class Trackers:
+    """Several trackers as one.
 
     Args:
-        warn: told when one fails; it is left out from then on.
+        names: as the setting ``trackers`` has them.
+
+    Attributes:
+        warn: called when a tracker fails; that one is left out from then on.
     """
 
-    def __init__(self, config: RunConfig) -> None:
-        self._all = {name: KINDS[name]() for name in config.trackers}
+    def __init__(self, names: Iterable[str]) -> None:
+        self._all = {name: KINDS[name]() for name in names}
         self.warn: Callable[[str], None] = lambda text: None
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:

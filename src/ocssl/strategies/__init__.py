@@ -1,12 +1,12 @@
-"""Strategies: how the past is kept. What is replayed, what is aligned to what.
+"""Continual-learning strategies: what is replayed, and which features are aligned to which.
 
->>> " ".join(names())
+>>> " ".join(registry.names())
 'finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr'
 """
 
-# The order of registration is the order users see.
+# The order of registration is the order of lists.
 # isort: off
-from ocssl.strategies.base import Setup, Strategy, get, names, register
+from ocssl.strategies.base import Setup, Strategy, register, registry
 from ocssl.strategies.replay import ExperienceReplay, Finetune, MinimumRedundancy
 from ocssl.strategies.lump import Lump
 from ocssl.strategies.targets import EmaTeacher, Snapshot, StoredFeature, Target
@@ -15,6 +15,7 @@ from ocssl.strategies.scale import Scale
 from ocssl.strategies.osiris import OsirisR
 from ocssl.strategies.cla import ClaB, ClaE, ClaR
 from ocssl.strategies.pfr import Pfr
+from ocssl.strategies import authors
 
 __all__ = [
     "Aligned",
@@ -36,7 +37,7 @@ __all__ = [
     "StoredFeature",
     "Strategy",
     "Target",
-    "get",
-    "names",
+    "authors",
     "register",
+    "registry",
 ]

@@ -1,7 +1,11 @@
-"""One mechanism behind six strategies: an aligner, a target, and which samples are aligned.
+"""Latent alignment: L = L_SSL + ω · mean over views of d(a(z), ẑ), with d = −cos and a learned aligner a.
 
-The loss of CLA-b, CLA-E, CLA-R, CaSSLe, CaSSLe-R and PFR is L_SSL + ω · mean over views of d(a(z), ẑ). They differ in
-where ẑ comes from, in whose z is aligned, and in d.
+CLA-b, CLA-E, CLA-R, CaSSLe, CaSSLe-R and PFR minimise this loss. They differ in the target ẑ and in the samples whose
+features z are aligned. CaSSLe aligns stream samples to the encoder at the end of the last experience. CaSSLe-R, from
+the CLA paper, replays and aligns replay samples.
+
+CaSSLe: Enrico Fini, Victor G. Turrisi da Costa, Xavier Alameda-Pineda, Elisa Ricci, Karteek Alahari and Julien Mairal.
+Self-Supervised Models are Continual Learners. CVPR 2022. arXiv:2112.04215.
 """
 
 from __future__ import annotations
@@ -14,119 +18,99 @@ from torch import Tensor
 from ocssl.batch import Batch, StepOutput
 from ocssl.losses import negative_cosine
 from ocssl.memory import Memory
+from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features, predictor
 from ocssl.nn.encoder import over_views
-from ocssl.registry import unknown
+from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
 from ocssl.strategies.targets import Level, Snapshot, Target, at_level
 
 Rows = Literal["stream", "replay"]
-DISTANCES = ("cosine", "method")
 
 
 class Aligned(Strategy):
-    """Aligns present features, through a learned map, to a target.
+    """Aligns current features, through an aligner, to a target.
 
     Args:
-        distance: ``"cosine"`` (negative cosine similarity) or ``"method"`` (the objective itself, CaSSLe's origin).
-        aligner_dim: hidden width of the aligner; None is that of all heads.
-        together: target and aligner pass all views together, also where the encoder passes each alone (authors).
+        target: where ẑ comes from.
     """
 
+    class Options(Strategy.Options):
+        omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
+        aligner_dim: int | None = setting(None, "Hidden width of the aligner; unset: hidden_dim.", ge=1)
+
     aligned: ClassVar[Rows] = "replay"
+    """Whose features are aligned."""
+
     level: ClassVar[Level] = "projected"
-    default_omega: ClassVar[float] = 1.0
-    variants = {"authors": {"together": True}}
+    """Which features are aligned: those of the projector or of the backbone."""
 
-    def __init__(
-        self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None, together: bool = False
-    ) -> None:
-        super().__init__(setup)
-        if distance not in DISTANCES:
-            raise unknown("distance", distance, DISTANCES)
-        self.distance = distance
-        self.together = together
-        self.omega = self.default_omega if setup.omega is None else setup.omega
+    cosine: bool = True
+    """Whether the distance is the negative cosine, so that the loss tells how well features agree."""
+
+    def __init__(self, setup: Setup, options: Options, target: Target) -> None:
+        super().__init__(setup, options)
+        self.omega = options.omega
         width = setup.dims.feature if self.level == "backbone" else setup.output_dim
-        self.aligner = predictor(width, aligner_dim or setup.dims.hidden)
-        self.target = self.make_target(setup)
+        self.aligner = predictor(width, options.aligner_dim or self.aligner_width(setup.dims))
+        self.target = target
 
-    def make_target(self, setup: Setup) -> Target:
-        """Where ẑ comes from."""
-        raise NotImplementedError
+    @staticmethod
+    def aligner_width(dims: Dims) -> int:
+        """Hidden width of the aligner where aligner_dim is unset."""
+        return dims.hidden
 
     def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """ω times the distance of the aligned rows to their target; nothing while there is nothing to align."""
+        """ω · d(a(z), ẑ); nothing while there is no target or no sample to align."""
         rows = batch.replay if self.aligned == "replay" else batch.fresh
         if not self.target.ready or rows.start == rows.stop:
             return {}
-        joint = features.joint or self.together
-        target = self.target(batch, rows, views, joint, self.level)
-        predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], joint)
-        return {"alignment": self.omega * self._distance(predicted, target)}
+        target = self.target(batch, rows, views, features.joint, self.level)
+        predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], features.joint)
+        return {"alignment": self.omega * self.distance(predicted, target)}
 
-    def _distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        if self.distance == "method" and self.method is not None:
-            return self.method.distance(predicted, target.expand_as(predicted))
+    def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """d, averaged over views and samples: ``(views, n, d)`` and ``(views or 1, n, d)`` to a scalar."""
         return negative_cosine(predicted, target)
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
-        """Stored features and the target follow the encoder."""
+        """Update the stored features and the target."""
         super().after_step(output, encoder, memory)
         self.target.after_step(encoder)
 
     def boundary(self, encoder: Encoder) -> None:
-        """Targets that know borders are told."""
+        """Update targets that depend on boundaries."""
         self.target.boundary(encoder)
 
     def graph_key(self, memory: Memory | None) -> Hashable:
-        """Replay and target each begin at a time of their own."""
+        """Changes when replay begins and when there is a target."""
         return super().graph_key(memory), self.target.ready
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """The target's."""
+        """The target's state."""
         return self.target.host_state()
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """The target's."""
+        """Restore the target's state."""
         self.target.load_host_state(state)
 
 
 @register("cassle")
 class CaSSLe(Aligned):
-    """Stream features aligned to the encoder frozen at the last boundary.
+    """Aligns stream features to the encoder at the end of the last experience."""
 
-    Args:
-        from_start: align to the untrained network in the first experience, as the authors' code does.
-    """
-
+    label = "CaSSLe"
     aligned: ClassVar[Rows] = "stream"
-    variants = {
-        "authors": {"from_start": True, "together": True},
-        "origin": {"distance": "method", "aligner_dim": 2048},
-    }
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        from_start: bool = False,
-        distance: str = "cosine",
-        aligner_dim: int | None = None,
-        together: bool = False,
-    ) -> None:
-        self.from_start = from_start
-        super().__init__(setup, distance=distance, aligner_dim=aligner_dim, together=together)
-
-    def make_target(self, setup: Setup) -> Target:
-        """The network at the last boundary."""
-        return Snapshot(setup.encoder, self.from_start)
+    def __init__(self, setup: Setup, options: Aligned.Options) -> None:
+        super().__init__(setup, options, Snapshot(setup.encoder))
 
 
 @register("cassle-r")
 class CaSSLeR(CaSSLe):
-    """CaSSLe with replay; only replay samples are aligned."""
+    """CaSSLe with replay: only replay samples are aligned."""
 
+    label = "CaSSLe-R"
     composition = "stream+replay"
     default_memory = "reservoir"
     aligned = "replay"

@@ -1,40 +1,40 @@
-"""What a strategy is: a handful of hooks around one training step, each taking values and returning values."""
+"""What a strategy is: hooks around one training step, each with values as arguments and values as results."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+import ocssl.options
 from ocssl.batch import Batch, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims, Method
 from ocssl.nn import Encoder, Features
+from ocssl.optim import Optimizer
 from ocssl.registry import Registry
 
-_registry: Registry[type[Strategy]] = Registry("strategy", group="ocssl.strategies")
-register = _registry.register
-names = _registry.names
-get = _registry.get
+registry: Registry[type[Strategy]] = Registry("strategy", group="ocssl.strategies")
+register = registry.register
+
+REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a strategy is built from.
+    """The learner around a strategy.
 
     Attributes:
-        encoder: the network in training; a strategy may copy it, never keep it.
-        method: the objective, or None for a strategy that brings its own.
+        encoder: the network in training. A strategy may copy it, but must not keep a reference.
+        method: the self-supervised method, or None for a strategy with its own loss.
         dims: widths of the networks.
         output_dim: width of the encoder's projected features.
         image_size: side of the views.
         stream_batch, batch: the paper's b_s and b.
-        omega: strength of the strategy's penalty; None asks for the strategy's own default.
-        tau: decay of moving averages.
     """
 
     encoder: Encoder
@@ -44,59 +44,58 @@ class Setup:
     image_size: int
     stream_batch: int
     batch: int
-    omega: float | None = None
-    tau: float = 0.999
 
 
 class Strategy(nn.Module):
-    """Base of every strategy. As it stands it trains on the stream alone.
+    """Base of every strategy; by itself it trains on the stream alone.
 
-    A subclass declares what it is in class attributes and overrides the hooks it needs; keyword-only arguments of its
-    constructor are its options. Modules it creates are saved with the learner, and their parameters are trained unless
-    they require no gradient.
+    A subclass sets class attributes, declares its settings in a class ``Options`` and overrides the hooks it needs. Its
+    modules are saved with the learner, and their parameters are trained unless they require no gradient.
     """
 
+    class Options(ocssl.options.Options):
+        """Settings of the strategy."""
+
     composition: ClassVar[Literal["stream", "stream+replay", "replay", "mixed"]] = "stream"
-    """What a batch is made of. ``mixed`` composes as many replay as stream samples for :meth:`mix` to blend."""
+    """What a batch consists of. ``mixed``: as many replay as stream samples, which :meth:`mix` blends."""
+
+    label: ClassVar[str] = ""
+    """The name in tables and figures, e.g. ``"CLA-E"``; empty: the registered name."""
 
     default_memory: ClassVar[str | None] = None
-    """The memory used unless the user names another. None: the strategy keeps nothing."""
+    """The memory where no other is chosen. None: the strategy has no memory."""
+
+    memory_variant: ClassVar[str] = "default"
+    """The variant of the memory, where the memory has it."""
 
     insert_at: ClassVar[Literal["before", "after"]] = "after"
-    """Whether a stream minibatch insert_at the memory before or after the passes over it."""
+    """Whether a stream minibatch is inserted into the memory before or after the passes over it."""
 
     own_loss: ClassVar[bool] = False
-    """Whether the strategy has an objective of its own and refuses a method."""
+    """Whether the strategy has its own loss and takes no method."""
 
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Options that the learner's ``variant`` sets: ``"authors"`` and ``"origin"``."""
-
-    variant_memories: ClassVar[Mapping[str, str]] = {}
-    """Memories that a variant prefers to the default one."""
-
-    memory_variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """The same for the options of the default memory."""
-
-    update_repeats: int = 1
-    """How often each update is applied; other than 1 only to reproduce somebody's numbers."""
-
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__()
         self.method = setup.method
-        self.replay_batch = self._replay_batch(setup.stream_batch, setup.batch)
+        self.replay_batch = self.replay_size(setup.stream_batch, setup.batch)
+        self.replay_after = self.replay_start(options, self.replay_batch)
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
-        """The projector for a strategy that brings its own objective; others use their method's."""
+        """The projector of a strategy with its own loss; others use their method's."""
         raise NotImplementedError
+
+    def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """The optimiser that trains the learner, made from the one that the settings describe."""
+        return optimizer
 
     @property
     def views(self) -> int:
-        """How many views of each sample a step needs."""
+        """Views of each sample in a step."""
         return 2 if self.method is None else self.method.views
 
     def columns(self) -> dict[str, Column]:
-        """What the memory keeps of each sample besides the image. Replay samples bring it back in the batch."""
+        """What the memory stores of each sample besides the image. A batch contains it for the replay samples."""
         return {}
 
     # ------------------------------------------------------------------ one step, in this order
@@ -113,17 +112,17 @@ class Strategy(nn.Module):
         return Batch(torch.cat([stream, images]), stream=len(stream), slots=slots, recalled=recalled)
 
     def mix(self, views: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Change the views ``(views, b, 3, s, s)`` before the network sees them."""
+        """Change the views ``(views, b, 3, s, s)`` before the forward pass."""
         return views
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """Every part of the loss by name; their sum is minimised."""
+        """Every term of the loss by name; their sum is minimised."""
         if self.method is None:
-            raise NotImplementedError(f"{type(self).__name__} brings its own objective and must implement losses()")
+            raise NotImplementedError(f"{type(self).__name__} has its own loss and must implement losses()")
         return {"ssl": self.method.loss(features, batch), **self.penalty(batch, views, features)}
 
     def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """Further parts of the loss, weighted already."""
+        """Further terms of the loss, with their weights applied."""
         return {}
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
@@ -135,52 +134,55 @@ class Strategy(nn.Module):
     # ------------------------------------------------------------------ once per stream minibatch
 
     def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
-        """Columns for newcomers that enter before the passes; ``plain`` are the images, normalised only."""
+        """Columns of new samples that are inserted before the passes; ``plain`` are the normalised images."""
         return {}
 
     def features_after(self, output: StepOutput) -> dict[str, Tensor]:
-        """Columns for newcomers that enter after the passes, from the last of them."""
+        """Columns of new samples that are inserted after the passes, from the last pass."""
         return {"features": output.features.projected[:, output.batch.fresh].mean(0)}
 
     def after_minibatch(self, encoder: Encoder) -> None:
-        """All passes over a stream minibatch are done. Gradients are off."""
+        """Called after all passes over a stream minibatch. Gradients are off."""
 
     def boundary(self, encoder: Encoder) -> None:
-        """An experience has ended. Only strategies that the paper calls not quite online listen."""
+        """Called when an experience has ended. Strategies that need no boundaries ignore it."""
 
-    # ------------------------------------------------------------------ what the host knows
+    # ------------------------------------------------------------------ on the host
 
     def replaying(self, memory: Memory) -> bool:
         """Whether replay has begun."""
         return len(memory) >= self.replay_after
 
-    @property
-    def replay_after(self) -> int:
-        """How many samples the memory must hold for replay: one more than a batch takes from it."""
-        return self.replay_batch + 1
-
     def graph_key(self, memory: Memory | None) -> Hashable:
-        """Changes whenever the same step would do different work; an executor prepares each graph_key once."""
+        """A value that differs where the step does different work; a graph is captured for each."""
         return memory is not None and self.replaying(memory)
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """Facts kept outside tensors that a saved learner must remember."""
+        """State outside tensors that is saved with the learner."""
         return {}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Take over :meth:`host_state`."""
+        """Restore :meth:`host_state`."""
 
-    def _replay_batch(self, stream_batch: int, batch: int) -> int:
-        """How many replay samples a batch takes; a batch that the composition cannot have is refused."""
-        match self.composition:
+    # ------------------------------------------------------------------ sizes, known before a learner is built
+
+    @classmethod
+    def default_batch(cls, stream_batch: int) -> int:
+        """Samples per step where none are given: the stream minibatch, and with replay 128 more, as in the paper."""
+        return stream_batch + (REPLAY_BATCH if cls.composition in ("stream+replay", "replay") else 0)
+
+    @classmethod
+    def replay_size(cls, stream_batch: int, batch: int) -> int:
+        """Replay samples in a batch; :class:`ConfigError` where the composition cannot have such a batch."""
+        match cls.composition:
             case "stream" | "mixed" if batch != stream_batch:
                 raise ConfigError(
-                    f"{type(self).__name__} trains on stream minibatches as they are: batch ({batch}) must equal "
+                    f"{cls.__name__} trains on stream minibatches only: batch ({batch}) must equal "
                     f"stream_batch ({stream_batch})"
                 )
             case "stream+replay" if batch <= stream_batch:
                 raise ConfigError(
-                    f"{type(self).__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
+                    f"{cls.__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
                     f"larger than stream_batch ({stream_batch})"
                 )
             case "stream":
@@ -189,3 +191,8 @@ class Strategy(nn.Module):
                 return batch - stream_batch
             case _:
                 return batch
+
+    @classmethod
+    def replay_start(cls, options: Options, replay_size: int) -> int:
+        """Samples in the memory at which replay begins: one more than a batch takes from it."""
+        return replay_size + 1

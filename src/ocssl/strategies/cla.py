@@ -1,54 +1,64 @@
-"""Continual Latent Alignment, the paper's own three."""
+"""Continual Latent Alignment: L = L_SSL + ω · mean over views of −cos(a(z), ẑ).
+
+CLA-b and CLA-E take ẑ from a moving average of the encoder, CLA-R from the memory. CLA-b aligns stream samples and has
+no memory; CLA-E and CLA-R align replay samples.
+
+Giacomo Cignoni, Andrea Cossu, Alexandra Gomez-Villa, Joost van de Weijer and Antonio Carta. CLA: Latent Alignment for
+Online Continual Self-Supervised Learning. CoLLAs 2025. arXiv:2507.10434.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from ocssl.memory import Column
+from ocssl.options import setting
 from ocssl.strategies.alignment import Aligned, Rows
 from ocssl.strategies.base import Setup, register
-from ocssl.strategies.targets import EmaTeacher, StoredFeature, Target
+from ocssl.strategies.targets import EmaTeacher, StoredFeature
 
 
 @register("cla-b")
 class ClaB(Aligned):
-    """Base variant, no memory: stream features aligned to a moving average of the encoder."""
+    """Aligns stream features to a moving average of the encoder; no memory."""
+
+    label = "CLA-b"
+
+    class Options(Aligned.Options):
+        omega: float = Aligned.Options.with_default("omega", 0.1)
+        tau: float = setting(0.999, "Decay of the moving average of the encoder.", symbol="τ", ge=0, le=1)
 
     aligned: ClassVar[Rows] = "stream"
-    default_omega = 0.1
 
-    def make_target(self, setup: Setup) -> Target:
-        """The moving average θ′."""
-        return EmaTeacher(setup.encoder, setup.tau)
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options, EmaTeacher(setup.encoder, options.tau))
 
 
 @register("cla-e")
 class ClaE(ClaB):
-    """Replay features aligned to a moving average of the encoder."""
+    """Aligns replay features to a moving average of the encoder."""
+
+    label = "CLA-E"
+
+    class Options(ClaB.Options):
+        omega: float = Aligned.Options.with_default("omega", 0.3)
 
     composition = "stream+replay"
     default_memory = "fifo"
     aligned = "replay"
-    default_omega = 0.3
 
 
 @register("cla-r")
 class ClaR(Aligned):
-    """Replay features aligned to the features stored with them, which follow at half speed."""
+    """Aligns replay features to the features stored with them: after each step, z* ← ½ z* + ½ z."""
 
+    label = "CLA-R"
     composition = "stream+replay"
     default_memory = "fifo"
-    default_omega = 1.0
 
-    def __init__(
-        self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None, together: bool = False
-    ) -> None:
-        super().__init__(setup, distance=distance, aligner_dim=aligner_dim, together=together)
+    def __init__(self, setup: Setup, options: Aligned.Options) -> None:
+        super().__init__(setup, options, StoredFeature())
         self.output_dim = setup.output_dim
-
-    def make_target(self, setup: Setup) -> Target:
-        """The memory's z*."""
-        return StoredFeature()
 
     def columns(self) -> dict[str, Column]:
         """z* of each sample."""

@@ -1,8 +1,13 @@
-"""Osiris-R: contrast within the stream, within the replay, and across the two, through separate heads."""
+"""Osiris-R: L = NT-Xent(g(f_stream)) + ½ (L_cross(h(f_stream), h(f_replay)) + NT-Xent(h(f_replay))).
+
+f are backbone features, and g and h are two projectors. In L_cross the two views of a sample are positives; the replay
+samples are the negatives of stream samples, and the other way round (mean of both).
+
+Yipeng Zhang, Laurent Charlin, Richard Zemel and Mengye Ren. Integrating Present and Past in Unsupervised Continual
+Learning. CoLLAs 2024. arXiv:2404.19132.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -10,46 +15,36 @@ from torch import Tensor, nn
 from ocssl.batch import Batch
 from ocssl.losses import cross_contrast, nt_xent
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, Features, projector
-from ocssl.nn.ema import copy_weights
-from ocssl.registry import unknown
+from ocssl.nn import Features, projector
+from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
-
-HEADS = ("trained", "copied", "frozen")
 
 
 @register("osiris-r")
 class OsirisR(Strategy):
-    """NT-Xent on the stream through g, plus half of (cross loss + NT-Xent on the replay) through h.
+    """Contrast within the stream, within the replay, and between the two."""
 
-    Args:
-        head: what h is: ``"trained"`` from its own start; ``"copied"`` from g at the first boundary and trained
-            (origin; without borders it is the same as trained); ``"frozen"`` at random (authors).
-        updates: how often each optimiser step is applied; the authors' code hands its parameters over twice.
-        temperature: of all three parts.
-    """
+    label = "Osiris-R"
+
+    class Options(Strategy.Options):
+        temperature: float = setting(0.1, "Divisor of the cosine similarities in all three losses.", gt=0)
 
     composition = "stream+replay"
     default_memory = "reservoir"
     own_loss = True
-    variants = {"authors": {"head": "frozen", "updates": 2}, "origin": {"head": "copied"}}
 
-    def __init__(self, setup: Setup, *, head: str = "trained", updates: int = 1, temperature: float = 0.1) -> None:
-        super().__init__(setup)
-        if head not in HEADS:
-            raise unknown("head", head, HEADS)
-        self.h = self.projector(setup.dims).requires_grad_(head != "frozen")
-        self.awaits_copy = head == "copied"
-        self.update_repeats = updates
-        self.temperature = temperature
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.h = self.projector(setup.dims)
+        self.temperature = options.temperature
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
-        """g, and h alike: the projector of the other objectives."""
+        """g; h has the same layers."""
         return projector(dims.feature, dims.hidden, dims.output)
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """Stream, cross and replay contrast."""
+        """The losses of stream, cross and replay; before replay begins, that of the stream alone."""
         stream = features.projected[:, batch.fresh]
         parts = {"stream": nt_xent(stream[0], stream[1], self.temperature)}
         if batch.slots is not None:
@@ -61,17 +56,3 @@ class OsirisR(Strategy):
             parts["cross"] = 0.5 * across
             parts["replay"] = 0.5 * nt_xent(replay[0], replay[1], self.temperature)
         return parts
-
-    def boundary(self, encoder: Encoder) -> None:
-        """h starts as a copy of g when the first experience has ended."""
-        if self.awaits_copy:
-            copy_weights(self.h, encoder.projector)
-            self.awaits_copy = False
-
-    def host_state(self) -> dict[str, int | float | bool]:
-        """Whether h is still to be copied."""
-        return {"awaits_copy": self.awaits_copy}
-
-    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether h is still to be copied."""
-        self.awaits_copy = bool(state["awaits_copy"])

@@ -1,23 +1,39 @@
-"""PFR: projected functional regularisation, beyond the paper's tables."""
+"""PFR, projected functional regularisation: L = L_SSL + ω · mean over views of −cos(a(f), f̂).
+
+f are the backbone's features of stream samples, and f̂ those of the encoder at the end of the last experience. PFR is
+not among the compared methods of the CLA paper.
+
+Alex Gomez-Villa, Bartlomiej Twardowski, Lu Yu, Andrew D. Bagdanov and Joost van de Weijer. Continually Learning
+Self-Supervised Representations with Projected Functional Regularization. CVPR Workshops 2022. arXiv:2112.15022.
+"""
 
 from __future__ import annotations
 
+from ocssl.methods import Dims
+from ocssl.options import setting
 from ocssl.strategies.alignment import Aligned
 from ocssl.strategies.base import Setup, register
-from ocssl.strategies.targets import Snapshot, Target
+from ocssl.strategies.targets import Snapshot
 
 
 @register("pfr")
 class Pfr(Aligned):
-    """Backbone features, before the projector, aligned to the encoder frozen at the last boundary."""
+    """Aligns backbone features of stream samples to the encoder at the end of the last experience."""
+
+    label = "PFR"
+
+    class Options(Aligned.Options):
+        aligner_dim: int | None = setting(
+            None, "Hidden width of the aligner; unset: half the width of the backbone's features.", ge=1
+        )
 
     aligned = "stream"
     level = "backbone"
-    variants = {}  # the paper's authors have none
 
-    def __init__(self, setup: Setup, *, distance: str = "cosine", aligner_dim: int | None = None) -> None:
-        super().__init__(setup, distance=distance, aligner_dim=aligner_dim or setup.dims.feature // 2)
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options, Snapshot(setup.encoder))
 
-    def make_target(self, setup: Setup) -> Target:
-        """The network at the last boundary, none in the first experience."""
-        return Snapshot(setup.encoder, from_start=False)
+    @staticmethod
+    def aligner_width(dims: Dims) -> int:
+        """Half the width of the backbone's features."""
+        return dims.feature // 2

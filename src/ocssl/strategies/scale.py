@@ -1,4 +1,11 @@
-"""SCALE: an objective of its own, from pseudo-positive pairs, and distillation of pairwise relations."""
+"""SCALE: L = L_contrast + w · L_forget.
+
+L_contrast is a supervised contrastive loss; its positives are the two views and pseudo-positive pairs of stream
+samples. L_forget is the cross-entropy between the pairwise similarities of a past model and those of the current one.
+
+Xiaofan Yu, Yunhui Guo, Sicun Gao and Tajana Rosing. SCALE: Online Self-Supervised Lifelong Learning without Prior
+Knowledge. CVPR Workshops 2023. arXiv:2208.11266.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +13,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ocssl.batch import Batch, StepOutput
+from ocssl.batch import Batch
 from ocssl.losses import full, relation_distillation, supervised_contrastive
-from ocssl.memory import Memory
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features, mlp
 from ocssl.nn.ema import copy_weights, frozen_copy
-from ocssl.registry import unknown
+from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
 
 
 @torch.no_grad()
 def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: float = 0.1) -> Tensor:
-    """Pairs of samples that look alike enough to count as positives: ``(n, n)`` bool, the diagonal always.
+    """Pairs of samples that are similar enough to be positives: ``(n, n)`` bool, with a diagonal of True.
 
-    The likeness of two samples is a symmetric softmax of minus their squared distance over the others, averaged over
-    all pairs of views; a pair passes above mean + threshold · (max − mean).
+    The similarity of two samples is the softmax of minus their squared distance, over the other samples, made symmetric
+    and averaged over all pairs of views. A pair is positive above mean + threshold · (max − mean).
 
     Args:
-        features: ``(views, n, d)``; squared distances are right where they are L2-normalised.
+        features: ``(views, n, d)``; squared distances are exact where they are L2-normalised.
 
     >>> f = F.normalize(torch.tensor([[[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]]]), dim=-1)
     >>> pseudo_positives(f).int().tolist()
@@ -35,94 +41,79 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
     own = torch.eye(n, dtype=torch.bool, device=features.device)
     distance = 2 - 2 * torch.einsum("vid,wjd->vwij", features, features)
     logits = (-distance / temperature).masked_fill(own, float("-inf"))
-    likeness = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1))
+    similarity = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1))
     others = ~own
-    mean = likeness.sum() / (n * (n - 1))
-    return (likeness > mean + threshold * (likeness.amax() - mean)) & others | own
+    mean = similarity.sum() / (n * (n - 1))
+    return (similarity > mean + threshold * (similarity.amax() - mean)) & others | own
 
 
 @register("scale")
 class Scale(Strategy):
-    """Contrast of pseudo-positive pairs plus cross-entropy to a past model's pairwise relations.
+    """Contrast of pseudo-positive pairs, and distillation of pairwise similarities from the last minibatch's model.
 
-    Pairs are sought among the anchors, by their backbone features; all other samples repel. Relations are those within
-    the first view, and the past model is in evaluation mode.
-
-    Args:
-        anchors: whose rows count as anchors: ``"stream"`` (origin), or as many ``"replay"`` rows, which is what the
-            authors' order of rows amounts to.
-        past: when the past model is copied: once per stream ``"minibatch"`` (origin) or before every ``"pass"``.
-        raw: take backbone features as they come to tell who is alike (authors), instead of scaled to length 1.
-        share: weight of the forgetting part, fixed on the first step with three samples or more so that it is this
-            share of the contrast.
+    Pseudo-positive pairs are found among the stream samples by their backbone features; all other samples are
+    negatives. Similarities are those of the first view, and the past model is in evaluation mode. The weight w is set
+    in the first step with three or more samples, such that w · L_forget = ``forgetting_weight`` · L_contrast there.
     """
+
+    label = "SCALE"
+
+    class Options(Strategy.Options):
+        forgetting_weight: float = setting(
+            0.15, "Initial ratio of the weighted forgetting loss to the contrastive loss.", ge=0
+        )
 
     composition = "stream+replay"
     default_memory = "reservoir"
     own_loss = True
-    variants = {"authors": {"anchors": "replay", "past": "pass", "raw": True}, "origin": {}}
-    variant_memories = {"origin": "part-and-select"}
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        anchors: str = "stream",
-        past: str = "minibatch",
-        raw: bool = False,
-        share: float = 0.15,
-    ) -> None:
-        super().__init__(setup)
-        for option, value, known in (
-            ("anchors", anchors, ("stream", "replay")),
-            ("past", past, ("minibatch", "pass")),
-        ):
-            if value not in known:
-                raise unknown(option, value, known)
-        self.anchors, self.copies, self.raw, self.share = anchors, past, raw, share
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.forgetting_weight = options.forgetting_weight
         self.past = frozen_copy(setup.encoder).eval()
         self.weight: Tensor
         self.register_buffer("weight", torch.tensor(float("nan")))
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
-        """512 → 512 → 128, without batch norm."""
+        """Two layers of width 512 and 128, without batch norm."""
         return mlp(dims.feature, dims.hidden, min(128, dims.output), hidden_norm=False)
 
     def train(self, mode: bool = True) -> Scale:
-        """As every module, but the past model stays in evaluation mode."""
+        """As for every module, but the past model stays in evaluation mode."""
         super().train(mode)
         self.past.eval()
         return self
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
-        """Contrast and forgetting."""
+        """L_contrast and w · L_forget."""
         current = F.normalize(full(features.projected), dim=-1)
         with torch.no_grad():
             past = F.normalize(full(self.past(views[:1], features.joint).projected), dim=-1)
         contrast = self._contrast(current, features.backbone, batch)
         forget = relation_distillation(current[0], past[0])
-        with torch.no_grad():  # fewer than three samples have no relations to weigh
+        with torch.no_grad():  # the loss of fewer than three samples is 0
             begins = self.weight.isnan() & (forget > 0)
-            self.weight.copy_(torch.where(begins, self.share * contrast / forget, self.weight))
+            self.weight.copy_(torch.where(begins, self.forgetting_weight * contrast / forget, self.weight))
         return {"contrast": contrast, "forgetting": self.weight.nan_to_num() * forget}
 
     def _contrast(self, projected: Tensor, backbone: Tensor, batch: Batch) -> Tensor:
         views, n, _ = projected.shape
-        first = batch.stream if self.anchors == "replay" and batch.slots is not None else 0
+        first = self.first_anchor(batch)
         row = torch.arange(n, device=projected.device)
         anchors = (row >= first) & (row < first + batch.stream)
-        positives = pseudo_positives(backbone if self.raw else F.normalize(full(backbone), dim=-1))
+        positives = pseudo_positives(self.compared(backbone))
         positives &= anchors[:, None] & anchors[None]
         return supervised_contrastive(projected.flatten(0, 1), positives.repeat(views, views), anchors.repeat(views))
 
-    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
-        """The past model of the next pass, where each pass has its own."""
-        super().after_step(output, encoder, memory)
-        if self.copies == "pass":
-            copy_weights(self.past, encoder)
+    def first_anchor(self, batch: Batch) -> int:
+        """The first row of the anchors: the stream samples come first."""
+        return 0
+
+    def compared(self, backbone: Tensor) -> Tensor:
+        """Features by which pseudo-positive pairs are found, ``(views, n, d)``: those of the backbone, normalised."""
+        return F.normalize(full(backbone), dim=-1)
 
     def after_minibatch(self, encoder: Encoder) -> None:
-        """The past model of the next minibatch."""
-        if self.copies == "minibatch":
-            copy_weights(self.past, encoder)
+        """The current model becomes the past model of the next minibatch."""
+        copy_weights(self.past, encoder)

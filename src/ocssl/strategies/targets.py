@@ -1,4 +1,4 @@
-"""Where an alignment target ẑ comes from: a moving average, a frozen snapshot, or the memory."""
+"""Alignment targets ẑ: features of a moving average, of a frozen copy, or from the memory."""
 
 from __future__ import annotations
 
@@ -21,86 +21,85 @@ def at_level(features: Features, level: Level) -> Tensor:
 
 
 class Target(nn.Module):
-    """Gives the features that others are aligned to, without gradient."""
+    """Base of every target: gives the features to align to, without gradient."""
 
     ready = True
-    """Whether there is anything to align to yet; known to the host."""
+    """Whether there is a target yet, known to the host."""
 
     def forward(self, batch: Batch, rows: slice, views: Tensor, joint: bool, level: Level) -> Tensor:
         """ẑ for the given rows of the batch: ``(views, n, d)``, or ``(1, n, d)`` where all views share one target."""
         raise NotImplementedError
 
     def after_step(self, encoder: Encoder) -> None:
-        """The encoder took a training step."""
+        """Called after a training step of the encoder."""
 
     def boundary(self, encoder: Encoder) -> None:
-        """An experience has ended."""
+        """Called when an experience has ended."""
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """Facts outside tensors."""
+        """State outside tensors."""
         return {}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Take over :meth:`host_state`."""
+        """Restore :meth:`host_state`."""
 
 
-class EmaTeacher(Target):
-    """θ′, a moving average of the encoder's parameters; its batch norm keeps using batch statistics.
+class EncoderCopy(Target):
+    """Features of a copy of the encoder, for the same views. Its batch norm uses batch statistics."""
 
-    It moves after every optimiser step. The paper's pseudocode moves it before the teacher's forward pass instead,
-    which is the same sequence: the teacher that a step meets has just moved towards the weights of that step, and the
-    first move of all changes nothing because θ′ starts as θ.
-    """
-
-    def __init__(self, encoder: Encoder, tau: float) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.network = frozen_copy(encoder)
-        self.tau = tau
 
     @torch.no_grad()
     def forward(self, batch: Batch, rows: slice, views: Tensor, joint: bool, level: Level) -> Tensor:
-        """The average's own features of the same views."""
+        """The copy's features of the given rows."""
         return at_level(self.network(views[:, rows], joint), level)
+
+
+class EmaTeacher(EncoderCopy):
+    """θ′, an exponential moving average of the encoder's parameters θ.
+
+    It is updated after every optimiser step. The paper's pseudocode updates it before the teacher's forward pass. Both
+    give the same sequence of teachers: θ′ starts as θ, so the first update of the pseudocode changes nothing.
+
+    Args:
+        tau: decay τ of the average.
+    """
+
+    def __init__(self, encoder: Encoder, tau: float) -> None:
+        super().__init__(encoder)
+        self.tau = tau
 
     def after_step(self, encoder: Encoder) -> None:
         """θ′ ← τ θ′ + (1 − τ) θ."""
         ema_update(self.network, encoder, self.tau)
 
 
-class Snapshot(Target):
-    """The encoder as it was at the last boundary.
+class Snapshot(EncoderCopy):
+    """The encoder at the end of the last experience; there is no target in the first experience."""
 
-    Args:
-        from_start: align to the untrained network in the first experience (authors) instead of not at all (origin).
-    """
-
-    def __init__(self, encoder: Encoder, from_start: bool) -> None:
-        super().__init__()
-        self.network = frozen_copy(encoder)
-        self.ready = from_start
-
-    @torch.no_grad()
-    def forward(self, batch: Batch, rows: slice, views: Tensor, joint: bool, level: Level) -> Tensor:
-        """The snapshot's features of the same views."""
-        return at_level(self.network(views[:, rows], joint), level)
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder)
+        self.ready = False
 
     def boundary(self, encoder: Encoder) -> None:
-        """Take a new snapshot."""
+        """Copy the encoder."""
         copy_weights(self.network, encoder)
         self.ready = True
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """Whether a snapshot was taken."""
+        """Whether there is a target."""
         return {"ready": self.ready}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether a snapshot was taken."""
+        """Whether there is a target."""
         self.ready = bool(state["ready"])
 
 
 class StoredFeature(Target):
-    """z*, the feature that the memory keeps with each replay sample; the same for all views."""
+    """z*, the feature that the memory stores with each replay sample; the same for all views."""
 
     def forward(self, batch: Batch, rows: slice, views: Tensor, joint: bool, level: Level) -> Tensor:
-        """What the memory recalled with the batch."""
+        """The recalled features of the batch."""
         return batch.recalled["features"][None]

@@ -1,5 +1,5 @@
-"""Sweeps: which settings are best, found by many runs that are judged on validation images only.
+"""Sweeps: the best settings, found by many runs that are scored on validation images only.
 
-``plan`` says what a sweep file holds, ``search`` proposes configurations, ``driver`` has an engine try them, ``report``
-and ``plots`` show what was found.
+``plan`` reads sweep files, ``search`` proposes trials, ``log`` stores them, ``driver`` runs them on an engine and
+``report`` makes the table, the plot and the best configuration.
 """

@@ -1,13 +1,7 @@
-"""A sweep from its first trial to its best configuration, in a folder that can be left and gone on with.
+"""A sweep from its first trial to its best configuration, in a folder from which it can be resumed.
 
-==================  ===============================================================================================
-``sweep.yaml``      what is searched; written first, so a folder with it is a sweep
-``trials.jsonl``    every trial: its values, seeds, scores, CBP, state and folder
-``trials/``         the runs, a folder each
-``table.md``        the trials, best first
-``plot.png``        scores over the setting that matters most
-``best.yaml``       the best configuration, for ``ocssl run --config``
-==================  ===============================================================================================
+The folder holds ``sweep.yaml``, which is written first, ``trials.jsonl``, the runs in ``trials/``, and in the end
+``table.md`` and ``best.yaml``.
 """
 
 from __future__ import annotations
@@ -17,48 +11,43 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
-from ocssl.engines import Job
+from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
+from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.presets import complete
-from ocssl.sweeps.machines import Machines
+from ocssl.runs.presets import resolve
+from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep, read_sweep
-from ocssl.sweeps.report import best_yaml, markdown
-from ocssl.sweeps.search import Adaptive, Listed, Searcher, import_optuna
-from ocssl.sweeps.space import Scalar
-from ocssl.sweeps.trials import Book, Run, Trial, words
-from ocssl.sweeps.tuning import tune
-
-Tell = Callable[[str], None]
-"""Takes a line about what happened."""
+from ocssl.sweeps.report import best_yaml, trial_table
+from ocssl.sweeps.search import import_optuna, next_trials
 
 
-def start_sweep(sweep: Sweep, output: str | Path, machines: Machines, tell: Tell = print) -> Book:
-    """Begin a sweep in an empty or new folder and see it through.
+def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+    """Begin a sweep in an empty or new folder and complete it.
 
-    Nothing is written before everything that it needs was found.
+    Args:
+        info: is called with a line after each run.
     """
     folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(entry.name != ".lock" for entry in folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
         hint = f"go on with it ({_command(folder)}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
-    machines.engine()
-    if sweep.search == "adaptive":
+    if sweep.search == "tpe":
         import_optuna()
-    with RunFolder(folder).lock():
+    with locked(folder):
         with writing(folder):
             atomic_write(folder / "sweep.yaml", sweep.to_yaml())
-        return _search(sweep, folder, machines, tell)
+        return _search(sweep, folder, engine, info)
 
 
-def resume_sweep(output: str | Path, machines: Machines, tell: Tell = print) -> Book:
-    """Go on with a sweep: what is finished stays, what was begun goes on, and what failed is tried again."""
+def resume_sweep(output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+    """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
     folder = Path(output)
     sweep = read_started(folder)
-    with RunFolder(folder).lock():
-        return _search(sweep, folder, machines, tell)
+    with locked(folder):
+        return _search(sweep, folder, engine, info)
 
 
 def read_started(folder: Path) -> Sweep:
@@ -70,86 +59,75 @@ def read_started(folder: Path) -> Sweep:
 
 
 def _command(folder: Path) -> str:
-    """What goes on with a sweep, ready for a shell."""
+    """The command that resumes a sweep, ready for a shell."""
     return f"ocssl sweep --resume {shlex.quote(str(folder))}"
 
 
-def _search(sweep: Sweep, folder: Path, machines: Machines, tell: Tell) -> Book:
-    book = Book(folder / "trials.jsonl")
-    _check_unchanged(sweep, folder, book)
-
-    def ended(trial: Trial, seed: int) -> None:
-        tell(_line(sweep, book, trial, seed))
-
+def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:
+    log = TrialLog(folder / "trials.jsonl")
+    _check_unchanged(sweep, folder, log)
+    jobs: dict[str, tuple[Trial, int]] = {}
     try:
-        if sweep.search == "adaptive" and machines.name == "ray":
-            tune(sweep, folder, book, machines, ended)
-        else:
-            _try(sweep, folder, book, machines, ended)
+        for done in engine.run(_jobs(sweep, folder, engine, log, jobs)):
+            trial, seed = jobs.pop(done.job.name)
+            if done.result is None:
+                log.record(trial, seed, reason=done.error)
+            else:
+                log.record(trial, seed, getattr(done.result, sweep.score), done.result.cbp_spent)
+            info(_line(sweep, log, trial, seed))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped
-    _conclude(sweep, folder, book)
-    return book
+    best = log.best()
+    with writing(folder):
+        atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
+        if best is not None:
+            atomic_write(folder / "best.yaml", best_yaml(sweep, log, best))
+    if best is None:
+        first = log.trials[0]
+        raise ConfigError(f"every configuration failed ({len(log.trials)}), the first because: {first.reason}")
+    return log
 
 
-def _check_unchanged(sweep: Sweep, folder: Path, book: Book) -> None:
-    """Refuse a sweep that would not have begun the trials that its folder holds; further ones may follow them."""
-    listed = None if sweep.search == "adaptive" else sweep.listed()
-    for trial in book.trials:
-        expected = trial.seeds == sweep.seeds and _is_proposed(trial, sweep, listed)
-        if not expected or not all(_is_as_begun(trial, seed, sweep, folder) for seed in trial.seeds):
+def _check_unchanged(sweep: Sweep, folder: Path, log: TrialLog) -> None:
+    """Refuse a sweep whose file would not have begun the trials in its folder. Further trials may follow them."""
+    listed = [] if sweep.search == "tpe" else sweep.listed()  # in any order: a grid may have been widened since
+    for trial in log.trials:
+        inside = all(name in sweep.space and value in sweep.space[name] for name, value in trial.values.items())
+        is_proposed = inside if sweep.search == "tpe" else trial.values in listed
+        if not is_proposed or trial.seeds != sweep.seeds or not _is_as_begun(sweep, folder, trial):
             raise ConfigError(
-                f"'{folder / 'sweep.yaml'}' was changed since trial {trial.number} ({words(trial.values)}) began; "
+                f"'{folder / 'sweep.yaml'}' was changed since trial {trial.number} ({describe(trial.values)}) began; "
                 "change it back, or start another sweep with its own --output"
             )
 
 
-def _is_proposed(trial: Trial, sweep: Sweep, listed: list[dict[str, Scalar]] | None) -> bool:
-    if listed is not None:  # at any place: a grid may have been widened since, in any direction
-        return trial.values in listed
-    same_names = trial.values.keys() == sweep.space.keys()
-    return same_names and all(value in sweep.space[name] for name, value in trial.values.items())
+def _is_as_begun(sweep: Sweep, folder: Path, trial: Trial) -> bool:
+    runs = {seed: RunFolder(folder / trial.folder / f"seed{seed}") for seed in trial.seeds}
+    return all(
+        run.read_config().digest() == resolve(sweep.run_settings(trial.values, seed)).digest()
+        for seed, run in runs.items()
+        if run.config.exists()
+    )
 
 
-def _is_as_begun(trial: Trial, seed: int, sweep: Sweep, folder: Path) -> bool:
-    run = RunFolder(folder / trial.folder / f"seed{seed}")
-    wanted = complete(sweep.run_settings(trial.values, seed))
-    return not run.config.exists() or run.read_config().digest() == wanted.digest()
+def _jobs(
+    sweep: Sweep, folder: Path, engine: Engine, log: TrialLog, jobs: dict[str, tuple[Trial, int]]
+) -> Iterator[Job | None]:
+    """A job for each run of each trial that is not over; ``jobs`` gets what each is for."""
+    for trial in next_trials(sweep, log, lambda: -(-engine.max_parallel // len(sweep.seeds))):
+        if trial is None:
+            yield None
+            continue
+        for seed in trial.missing:
+            name = f"trial {trial.number}, seed {seed}"
+            jobs[name] = trial, seed
+            yield Job(name, sweep.run_settings(trial.values, seed), folder / trial.folder / f"seed{seed}")
 
 
-def _try(sweep: Sweep, folder: Path, book: Book, machines: Machines, ended: Callable[[Trial, int], None]) -> None:
-    searcher: Searcher = Adaptive(sweep, book) if sweep.search == "adaptive" else Listed(sweep, book)
-    wanted: dict[str, tuple[Trial, int]] = {}
-
-    def jobs() -> Iterator[Job]:
-        for trial in searcher.propose():
-            for seed, job in trial.jobs(sweep, folder).items():
-                wanted[job.name] = trial, seed
-                yield job
-
-    for done in machines.engine().run(jobs()):
-        trial, seed = wanted.pop(done.job.name)
-        book.record(trial, seed, Run.of(done, sweep))
-        ended(trial, seed)
-        if trial.state != "open":
-            searcher.learn(trial)
-
-
-def _line(sweep: Sweep, book: Book, trial: Trial, seed: int) -> str:
-    run = trial.runs[seed]
-    ended = f"{run.score:.2f} %" if run.score is not None else f"failed: {run.reason}"
-    over = sum(entry.state != "open" for entry in book.trials)
-    total = sweep.trials or len(book.trials)
-    return f"trial {trial.number} ({words(trial.values)}), seed {seed}: {ended} [{over} of {total} over]"
-
-
-def _conclude(sweep: Sweep, folder: Path, book: Book) -> None:
-    best = book.best()
-    with writing(folder):
-        atomic_write(folder / "table.md", markdown(sweep, book))
-        if best is not None:
-            atomic_write(folder / "best.yaml", best_yaml(sweep, book, best))
-    if best is None:
-        first = book.trials[0]
-        raise ConfigError(f"every configuration failed ({len(book.trials)}), the first because: {first.reason}")
+def _line(sweep: Sweep, log: TrialLog, trial: Trial, seed: int) -> str:
+    place = trial.seeds.index(seed)
+    ended = f"failed: {trial.reasons[place]}" if trial.reasons[place] else f"{trial.scores[place]:.2f} %"
+    over = sum(entry.state != "open" for entry in log.trials)
+    total = sweep.trials or len(log.trials)
+    return f"trial {trial.number} ({describe(trial.values)}), seed {seed}: {ended} [{over} of {total} over]"

@@ -1,108 +1,191 @@
-"""A sweep as a file: what is fixed, what varies, how it is searched and by what it is judged."""
+"""Sweep files: which settings are fixed, which vary, how they are searched and how trials are scored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, Field
 
+from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
-from ocssl.registry import unknown
-from ocssl.runs.config import RunConfig, check_names, merged, one_sentence, read_yaml
-from ocssl.runs.presets import complete
-from ocssl.sweeps.rehearsal import rehearse
-from ocssl.sweeps.space import Range, Scalar, Values, draws, grid, nested, parse_space
+from ocssl.options import Options, setting, validate
+from ocssl.runs.config import merged, unread
+from ocssl.runs.presets import resolve
+from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_values
 
-OURS = {"seed": "list it under seeds", "measure_on": "sweeps are judged on the validation images, always"}
-"""Settings that are the sweep's own business, and what to do instead of setting them."""
+OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
+"""Settings that the sweep itself sets, and what to do instead of setting them."""
 
 
-class Sweep(BaseModel):
-    """What a sweep file says. Make one with :func:`parse_sweep` or :func:`read_sweep`.
+class Sweep(Options):
+    """What a sweep file holds. Make one with :func:`parse_sweep` or :func:`read_sweep`."""
 
-    Attributes:
-        search: ``grid``: every combination; ``random``: some; ``adaptive``: Optuna proposes, given what was found.
-        settings: of every run; see :class:`ocssl.runs.config.RunConfig`.
-        space: settings that vary, each over a list of values or ``{low, high, scale, whole}``; a dot in a name reaches
-            into a group, as in ``options.strength``.
-        also: configurations that a grid tries besides, such as one beyond its edge, without a whole row of others.
-        seeds: each configuration runs once with each, and its score is the mean.
-        score: of the linear probe on validation images: after the last experience, or averaged over experiences.
-        trials: how many configurations ``random`` and ``adaptive`` try.
-        seed: of their draws.
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-    search: Literal["grid", "random", "adaptive"] = "grid"
-    settings: dict[str, Any] = Field(default_factory=dict)
+    search: Literal["grid", "random", "tpe"] = setting(
+        "grid", "grid: every combination; random: some of them; tpe: Optuna proposes, given the scores so far."
+    )
+    settings: dict[str, Any] = setting({}, "Settings of every run.")
     space: Annotated[
-        dict[str, Values | Range],
+        dict[str, tuple[Scalar, ...] | Range],
         BeforeValidator(lambda given: parse_space(given) if isinstance(given, dict) else given),
-        PlainSerializer(lambda space: {name: entry.plain() for name, entry in space.items()}),
-    ]
-    also: list[dict[str, Any]] = Field(default_factory=list)
-    seeds: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
-    score: Literal["final", "avg"] = "final"
-    trials: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
+    ] = setting(
+        ..., "Settings that vary: a list of values, or {low, high, scale, whole}; probe.lr is lr in the group probe."
+    )
+    extra: list[dict[str, Scalar]] = setting([], "Single configurations that a grid tries in addition.")
+    seeds: list[Annotated[int, Field(ge=0)]] = setting(
+        [0], "Each configuration runs with each seed; its score is the mean.", min_length=1
+    )
+    score: Literal["final", "avg"] = setting(
+        "final", "Accuracy of the linear probe on validation images, after the last experience or averaged over all."
+    )
+    trials: int | None = setting(None, "Number of configurations of random and tpe.", ge=1)
+    seed: int = setting(0, "Seed of random and tpe.", ge=0)
 
     def configuration(self, values: Mapping[str, Scalar]) -> dict[str, Any]:
-        """The settings of a configuration, as ``ocssl run --config`` takes them."""
-        return merged(self.settings, nested(values))
+        """The settings of a configuration, as ``ocssl run --config`` takes them.
+
+        >>> read_sweep("paper-tuning-lr").configuration({"lr": 0.1, "probe.lr": 0.5})["probe"]
+        {'lr': 0.5}
+        """
+        found = dict(self.settings)
+        for name, value in values.items():
+            group, _, inner = name.partition(".")
+            found = merged(found, {group: {inner: value} if inner else value})
+        return found
 
     def run_settings(self, values: Mapping[str, Scalar], seed: int) -> dict[str, Any]:
-        """The settings of one run that judges a configuration: on validation images, with nothing that costs extra."""
+        """The settings of one run of a trial: scored on validation images, without measurements that cost extra."""
         frugal = {"knn": False, "references": False, "keep_checkpoints": 1}
         measured = {"evaluate": "final" if self.score == "final" else "each"}
         return measured | frugal | self.configuration(values) | {"seed": seed, "measure_on": "validation"}
 
     def to_yaml(self) -> str:
-        """As a file has it."""
-        return yaml.safe_dump(self.model_dump(), sort_keys=False, allow_unicode=True)
+        """The content of a sweep file."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
 
     def options(self, name: str) -> list[Scalar]:
         """All values that are listed for a setting; none for a range.
 
-        >>> read_sweep("paper-tuning-lr").model_copy(update={"also": [{"lr": 1.0}]}).options("lr")[-2:]
+        >>> read_sweep("paper-tuning-lr").model_copy(update={"extra": [{"lr": 1.0}]}).options("lr")[-2:]
         [0.3, 1.0]
         """
         entry = self.space[name]
-        return [*entry.options, *(values[name] for values in self.also)] if isinstance(entry, Values) else []
+        return [] if isinstance(entry, Range) else [*entry, *(v[name] for v in self.extra if name in v)]
+
+    def corners(self) -> list[dict[str, Scalar]]:
+        """Configurations with every combination of names, every listed number and both ends of each range.
+
+        >>> space = {"strategy": ["er", "cla-e"], "lr": {"low": 0.1, "high": 1}, "omega": [0.3]}
+        >>> [list(values.values()) for values in Sweep(space=space).corners()]
+        [['er', 0.1, 0.3], ['er', 1.0, 0.3], ['cla-e', 0.1, 0.3], ['cla-e', 1.0, 0.3]]
+        """
+        lists = {name: entry.ends if isinstance(entry, Range) else entry for name, entry in self.space.items()}
+        named = {name: entry for name, entry in lists.items() if any(isinstance(value, str) for value in entry)}
+        longest = max((len(entry) for name, entry in lists.items() if name not in named), default=1)
+        numbers = [{name: entry[i % len(entry)] for name, entry in lists.items()} for i in range(longest)]
+        return [values | names for names in combinations(named) for values in numbers] + self.extra
+
+    @cached_property
+    def conditional(self) -> set[str]:
+        """Settings that some configurations of the space read and others do not, such as omega beside strategy."""
+        ignored = [unread(self.configuration(values)) for values in self.corners()]
+        return {name for name in self.space if 0 < sum(_group(name) in names for names in ignored) < len(ignored)}
+
+    def reduced(self, values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Values without the conditional settings that their configuration does not read."""
+        ignored = unread(self.configuration(values)) if self.conditional else ()
+        return {n: value for n, value in values.items() if not (n in self.conditional and _group(n) in ignored)}
+
+    def distinct(self, candidates: Iterable[Mapping[str, Scalar]], limit: int | None = None) -> list[dict[str, Scalar]]:
+        """The first ``limit`` candidates, reduced, each once."""
+        found: list[dict[str, Scalar]] = []
+        for values in map(self.reduced, candidates):
+            if values not in found:
+                found.append(values)
+            if len(found) == limit:
+                break
+        return found
 
     def listed(self) -> list[dict[str, Scalar]]:
         """The configurations of a grid or random search, in order.
 
-        >>> read_sweep("paper-tuning-lr").model_copy(update={"also": [{"lr": 1.0}]}).listed()[-2:]
+        >>> read_sweep("paper-tuning-lr").model_copy(update={"extra": [{"lr": 1.0}]}).listed()[-2:]
         [{'lr': 0.3}, {'lr': 1.0}]
         """
         if self.search == "grid":
-            combined = list(grid(self.space))
-            return combined + [values for values in self.also if values not in combined]
-        return draws(self.space, self.trials or 0, self.seed)
+            lists = {name: entry for name, entry in self.space.items() if not isinstance(entry, Range)}
+            return self.distinct(chain(combinations(lists), self.extra))
+        return self.distinct(random_values(self.space, self.seed), self.trials)
+
+
+def _group(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def parse_sweep(given: Mapping[str, Any]) -> Sweep:
-    """A sweep from what a file says, checked down to each run that it will make.
+    """A sweep from the content of a file, with every configuration checked that is known in advance.
+
+    Files of version 0.1 say ``also`` for ``extra`` and ``adaptive`` for ``tpe``.
 
     >>> parse_sweep({"space": {"lr": [0.1]}, "serch": "grid"})
     Traceback (most recent call last):
     ...
-    ocssl.errors.ConfigError: unknown key 'serch'; did you mean 'search'? Known: search, settings, space, also, ...
+    ocssl.errors.ConfigError: unknown setting 'serch'; did you mean 'search'? Known: search, settings, space, extra, ...
     """
-    for name in given:
-        if name not in Sweep.model_fields:
-            raise unknown("key", name, Sweep.model_fields)
-    try:
-        sweep = Sweep.model_validate(dict(given))
-    except ValidationError as error:
-        raise one_sentence(error) from error
+    given = {"extra" if name == "also" else name: value for name, value in given.items()}
+    if given.get("search") == "adaptive":
+        given["search"] = "tpe"
+    sweep = validate(Sweep, given)
     _check(sweep)
+    for values in sweep.corners() if sweep.search == "tpe" else sweep.listed():
+        config = resolve(sweep.run_settings(sweep.reduced(values), sweep.seeds[0]))
+        needed = ("each",) if sweep.score == "avg" else ("each", "final")
+        if config.evaluate not in needed:
+            raise ConfigError(f"score '{sweep.score}' needs evaluate: {needed[-1]}, not {config.evaluate}")
+        if sweep.score == "avg" and config.iid:
+            raise ConfigError("i.i.d. training has no average along the stream; use score: final")
     return sweep
+
+
+def _check(sweep: Sweep) -> None:
+    """Refuse what contradicts itself."""
+    if not sweep.space:
+        raise ConfigError("space is empty; list at least one setting that varies")
+    for name in [*sweep.settings, *sweep.space]:
+        if name in OWN:
+            raise ConfigError(f"'{name}' cannot be set in a sweep: {OWN[name]}")
+    for name, entry in sweep.space.items():
+        group, _, inner = name.partition(".")
+        if inner and group in sweep.space:
+            raise ConfigError(f"'{group}' varies under space as a whole and as '{name}'; decide for one")
+        fixed = sweep.settings.get(group) if inner else sweep.settings
+        if isinstance(fixed, Mapping) and (inner or name) in fixed:
+            raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
+        if sweep.search == "grid" and isinstance(entry, Range):
+            raise ConfigError(f"grid search needs a list of values for space.{name}, not a range")
+    for values in sweep.extra:
+        if sweep.search != "grid":
+            raise ConfigError(f"extra is for a grid; {sweep.search} search finds its own configurations")
+        if values.keys() != sweep.space.keys():
+            raise ConfigError(f"extra must give each of {', '.join(sweep.space)}, and nothing else, not {values}")
+    if len(set(sweep.seeds)) != len(sweep.seeds):
+        raise ConfigError(f"seeds lists one twice: {sweep.seeds}")
+    if sweep.search == "grid" and sweep.trials is not None:
+        raise ConfigError("a grid tries every combination; leave trials out")
+    if sweep.search != "grid" and sweep.trials is None:
+        raise ConfigError(f"{sweep.search} search needs trials, the number of configurations to try")
+    lists = {name: entry for name, entry in sweep.space.items() if not isinstance(entry, Range)}
+    if sweep.trials is not None and lists.keys() == sweep.space.keys():
+        possible = len(sweep.distinct(combinations(lists), sweep.trials))
+        if possible < sweep.trials:
+            raise ConfigError(
+                f"the space has {possible} configurations, so trials cannot be {sweep.trials}; use a grid"
+            )
 
 
 def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sweep:
@@ -115,9 +198,10 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
     28
     """
     path = Path(name)
-    text = _shipped(path) if path.parent == Path() and not path.suffix else None
+    entry = resources.files("ocssl.sweeps") / "files" / f"{name}.yaml"
+    is_shipped = path.parent == Path() and not path.suffix and entry.is_file()
     try:
-        given = read_yaml(path.read_text() if text is None else text, str(path))
+        given = read_yaml((entry if is_shipped else path).read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{unreadable(path, error)}; with ocssl come {', '.join(shipped())}") from error
     if not isinstance(given, dict):
@@ -130,57 +214,3 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
 def shipped() -> list[str]:
     """Names of the sweeps that come with ocssl."""
     return sorted(Path(str(entry)).stem for entry in (resources.files("ocssl.sweeps") / "files").iterdir())
-
-
-def _shipped(name: Path) -> str | None:
-    entry = resources.files("ocssl.sweeps") / "files" / f"{name}.yaml"
-    return entry.read_text() if entry.is_file() else None
-
-
-def _check(sweep: Sweep) -> None:
-    if not sweep.space:
-        raise ConfigError("space is empty; list at least one setting that varies")
-    check_names(sweep.settings)
-    check_names(name.partition(".")[0] for name in sweep.space)
-    for place in (sweep.settings, sweep.space):
-        for name in OURS.keys() & place.keys():
-            raise ConfigError(f"'{name}' cannot be set in a sweep: {OURS[name]}")
-    for name in sweep.space:
-        group, _, inner = name.partition(".")
-        if inner and group in sweep.space:
-            raise ConfigError(f"'{group}' varies under space as a whole and as '{name}'; decide for one")
-        fixed = sweep.settings.get(group) if inner else sweep.settings
-        if isinstance(fixed, Mapping) and (inner or name) in fixed:
-            raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
-    for values in sweep.also:
-        if sweep.search != "grid":
-            raise ConfigError(f"also is for a grid; {sweep.search} search finds its own configurations")
-        if values.keys() != sweep.space.keys():
-            raise ConfigError(f"also must give each of {', '.join(sweep.space)}, and nothing else, not {values}")
-        if not all(isinstance(value, Scalar) for value in values.values()):
-            raise ConfigError(f"also must give plain values, not {values}")
-        if sweep.also.count(values) > 1:
-            raise ConfigError(f"also lists one twice: {values}")
-    if len(set(sweep.seeds)) != len(sweep.seeds):
-        raise ConfigError(f"seeds lists one twice: {sweep.seeds}")
-    if sweep.search == "grid" and sweep.trials is not None:
-        raise ConfigError("a grid tries every combination; leave trials out")
-    if sweep.search != "grid" and sweep.trials is None:
-        raise ConfigError(f"{sweep.search} search needs trials, the number of configurations to try")
-    configs = [complete(sweep.run_settings(values, sweep.seeds[0])) for values in _samples(sweep)]
-    for config in configs:
-        _check_measured(sweep, config)
-    rehearse(configs)
-
-
-def _samples(sweep: Sweep) -> list[dict[str, Scalar]]:
-    """Configurations that must be possible before anything begins: all that are known by now."""
-    return sweep.listed() if sweep.search != "adaptive" else draws(sweep.space, 1, sweep.seed)
-
-
-def _check_measured(sweep: Sweep, config: RunConfig) -> None:
-    needed = ("each",) if sweep.score == "avg" else ("each", "final")
-    if config.evaluate not in needed:
-        raise ConfigError(f"score '{sweep.score}' needs evaluate: {needed[-1]}, not {config.evaluate}")
-    if sweep.score == "avg" and config.iid:
-        raise ConfigError("i.i.d. training has no average along the stream; score: final")

@@ -1,90 +1,113 @@
-"""What a sweep found: a table, and the best configuration."""
+"""What a sweep found: a table, a plot and the best configuration."""
 
 from __future__ import annotations
 
-import statistics
-from typing import TYPE_CHECKING, TypeGuard
+from pathlib import Path
+from typing import TypeGuard
 
 import yaml
 
+from ocssl.common.console import short_value
+from ocssl.results.render.figures import Line, draw_lines
+from ocssl.results.table import Table, TableColumn, TableRow, Value
+from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.space import Scalar
-from ocssl.sweeps.trials import Book, Trial, short
+from ocssl.sweeps.space import Range, Scalar
 
-if TYPE_CHECKING:
-    from rich.table import Table
+DECADE = 10.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
 
 
-def ranked(book: Book) -> list[Trial]:
-    """All trials, best first, failed ones last."""
-    return sorted(book.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
+def trial_table(sweep: Sweep, log: TrialLog) -> Table:
+    """All trials, best first, failed ones last. Scores are means over seeds, ± their standard deviation."""
 
+    def row(trial: Trial) -> TableRow:
+        values = [Value(text=short_value(trial.values.get(name, "–"))) for name in sweep.space]
+        scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
+        score = Value.over({seed: score for seed, score in scores.items() if score is not None})
+        state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
+        cells = (*values, score, Value.count(next(filter(None, trial.cbp), None)), state)
+        return TableRow(str(trial.number), cells, bold=trial is log.best())
 
-def header(sweep: Sweep) -> list[str]:
-    """The columns of the table."""
-    spread = ["±"] if len(sweep.seeds) > 1 else []
-    return ["trial", *sweep.space, f"validation {sweep.score} %", *spread, "CBP", "state"]
-
-
-def row(sweep: Sweep, trial: Trial) -> list[str]:
-    """A trial as the table has it; scores are means over seeds, ± their standard deviation."""
-    scored = trial.score is not None
-    spread = [f"{statistics.stdev(trial.scores):.2f}" if scored else "–"] if len(sweep.seeds) > 1 else []
-    cbp = next((run.cbp for run in trial.runs.values() if run.cbp is not None), None)
-    return [
-        str(trial.number),
-        *(short(trial.values[name]) for name in sweep.space),
-        f"{trial.score:.2f}" if trial.score is not None else "–",
-        *spread,
-        "–" if cbp is None else f"{cbp:,}",
-        f"failed: {trial.reason}" if trial.state == "failed" else trial.state,
-    ]
-
-
-def markdown(sweep: Sweep, book: Book) -> str:
-    """The table as a file has it."""
-    columns = header(sweep)
-    lines = [columns, ["---"] * len(columns), *(row(sweep, trial) for trial in ranked(book))]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
-
-
-def table(sweep: Sweep, book: Book) -> Table:
-    """The table as a terminal shows it."""
-    from rich.table import Table
-
-    shown = Table(*header(sweep), box=None, pad_edge=False)
-    best = book.best()
-    for trial in ranked(book):
-        shown.add_row(*row(sweep, trial), style="bold" if trial is best else None)
-    return shown
+    ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
+    titles = (*sweep.space, f"validation {sweep.score} %", "CBP")
+    columns = (*(TableColumn(title) for title in titles), TableColumn("state", align="left"))
+    return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 
 
 def at_edges(sweep: Sweep, best: Trial) -> list[str]:
-    """Where the best may lie beyond what was tried: a sentence for each listed number with none on one of its sides.
+    """A sentence for each number of the best trial that is the smallest or largest of those listed.
 
-    >>> sweep = Sweep.model_validate({"space": {"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]}})
+    >>> sweep = Sweep(space={"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]})
     >>> at_edges(sweep, Trial(1, {"lr": 0.3, "memory": "fifo"}, [0]))
     ['lr 0.3 is the largest value that was tried']
     """
     found = []
-    for name in sweep.space:
-        numbers = [value for value in sweep.options(name) if _is_number(value)]
+    for name, value in best.values.items():
+        numbers = [option for option in sweep.options(name) if _is_number(option)]
         for extreme, word in ((min, "smallest"), (max, "largest")):
-            if len(numbers) > 1 and best.values[name] == extreme(numbers):
-                found.append(f"{name} {short(best.values[name])} is the {word} value that was tried")
+            if len(numbers) > 1 and value == extreme(numbers):
+                found.append(f"{name} {short_value(value)} is the {word} value that was tried")
     return found
 
 
-def _is_number(value: Scalar) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def best_yaml(sweep: Sweep, book: Book, best: Trial) -> str:
-    """The best configuration as ``ocssl run --config`` takes it: measured on test images, with a seed of one's own."""
+def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
+    """The best configuration for ``ocssl run --config``: measured on test images, its seed not set."""
     settings = yaml.safe_dump(sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
-        f"# Best of {len(book.trials)} configurations: trial {best.number}, "
+        f"# Best of {len(log.trials)} configurations: trial {best.number}, "
         f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{edges}{settings}"
     )
+
+
+def plot_scores(sweep: Sweep, log: TrialLog, path: Path) -> None:
+    """Draw scores over the learning rate, or the first number that varies, into a PNG, SVG or PDF file.
+
+    A grid has a line for each combination of the other settings, other searches have points. Trials that do not read
+    the setting are level lines. Failed trials are left out, and the best one is marked.
+    """
+    across, best = _across(sweep), log.best()
+    trials = [trial for trial in log.trials if trial.score is not None]
+    x = {trial.number: trial.values[across] for trial in trials if across in trial.values}
+    if all(map(_is_number, x.values())):
+        trials.sort(key=lambda trial: x.get(trial.number, 0))
+    else:
+        x = {number: short_value(value) for number, value in x.items()}  # categories
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        others = describe({name: value for name, value in trial.values.items() if name != across})
+        separate = sweep.search == "grid" or trial.number not in x
+        found.setdefault((others or "score") if separate else "trials", []).append(trial)
+    lines = [
+        Line(
+            label,
+            [x[trial.number] for trial in members if trial.number in x],
+            [trial.score for trial in members if trial.score is not None],
+            joined=sweep.search == "grid",
+        )
+        for label, members in found.items()
+    ]
+    ticks = {option: short_value(option) for option in sorted(filter(_is_number, sweep.options(across)))}
+    star = (x[best.number], best.score or 0.0, f"best: trial {best.number}") if best and best.number in x else None
+    title, is_log = f"validation {sweep.score} accuracy, %", is_logarithmic(sweep, across)
+    draw_lines(lines, path, x_title=across, y_title=title, best=star, log=is_log, ticks=ticks)
+
+
+def is_logarithmic(sweep: Sweep, across: str) -> bool:
+    """Whether a range is logarithmic, or listed numbers spread over a decade."""
+    entry, listed = sweep.space[across], sweep.options(across)
+    if isinstance(entry, Range):
+        return entry.scale == "log"
+    numbers = [value for value in listed if _is_number(value)]
+    return len(numbers) == len(listed) and min(numbers) > 0 and max(numbers) / min(numbers) >= DECADE
+
+
+def _across(sweep: Sweep) -> str:
+    """The setting of the horizontal axis."""
+    numbers = (name for name, entry in sweep.space.items() if isinstance(entry, Range) or all(map(_is_number, entry)))
+    return "lr" if "lr" in sweep.space else next(numbers, next(iter(sweep.space)))
+
+
+def _is_number(value: Scalar) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,126 +1,86 @@
-"""Which configuration to try next.
+"""Which trial to run next.
 
-A searcher hands out trials one at a time and is told how each ended. What it proposes depends on nothing but the sweep,
-the number of the trial and the trials that are over, so that an interrupted search goes on as it would have.
+A grid and a random search are listed from the start. TPE proposes each trial from the scores of earlier ones: all but
+the last few, whichever of those are over. So a proposal depends on nothing but the sweep, the number of trials at once
+and those scores, and an interrupted search proposes the same trials as an uninterrupted one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
 
 from ocssl.errors import missing_extra
+from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import Sweep
-from ocssl.sweeps.space import Range, Space
-from ocssl.sweeps.trials import Book, Trial
+from ocssl.sweeps.space import Range, Scalar, random_values
 
-FAILED = 0.0  # what a searcher is told of a configuration that failed: no accuracy at all
-
-
-class Searcher(Protocol):
-    """Proposes trials."""
-
-    def propose(self) -> Iterator[Trial]:
-        """Trials that are not over, as long as there are any."""
-        ...
-
-    def learn(self, trial: Trial) -> None:
-        """A trial is over."""
-        ...
+FAILED = 0.0  # the score that TPE is given for a trial that failed
+ASKS = 100  # proposals that TPE makes for a trial before one is drawn at random, if all were tried before
 
 
-class Listed:
-    """Grid and random search: every trial is known from the start."""
+def next_trials(sweep: Sweep, log: TrialLog, at_once: Callable[[], int]) -> Iterator[Trial | None]:
+    """Open trials of the log, then new ones, which are added to the log.
 
-    def __init__(self, sweep: Sweep, book: Book) -> None:
-        begun = [trial.values for trial in book.trials]
-        for values in sweep.listed():
-            if values not in begun:
-                book.add(values, sweep.seeds)
-        self._book = book
+    None: TPE cannot propose a trial before an open one is over.
 
-    def propose(self) -> Iterator[Trial]:
-        """Each that is not done; runs that failed get another chance."""
-        for trial in self._book.trials:
-            trial.runs = {seed: run for seed, run in trial.runs.items() if run.score is not None}
-            if trial.state == "open":
-                yield trial
-
-    def learn(self, trial: Trial) -> None:
-        """Nothing to learn from it."""
-
-
-class Adaptive:
-    """Optuna proposes, and is told how it went."""
-
-    def __init__(self, sweep: Sweep, book: Book) -> None:
-        self._sweep = sweep
-        self._book = book
-        self._optuna = import_optuna()
-        self._study = self._optuna.create_study(direction="maximize")
-        self._space = distributions(sweep.space)
-        self._asked: dict[int, Any] = {}
-
-    def propose(self) -> Iterator[Trial]:
-        """First what was begun, then what Optuna wants to see."""
-        for trial in self._book.trials:
-            if trial.state == "open":
-                self._study.enqueue_trial(trial.values)
-                self._asked[trial.number] = self._study.ask(self._space)
-                yield trial
-            else:
-                self._study.add_trial(
-                    self._optuna.trial.create_trial(
-                        params=trial.values, distributions=self._space, value=value_of(trial)
-                    )
-                )
-        while len(self._book.trials) < (self._sweep.trials or 0):
-            self._study.sampler = sampler(self._sweep, len(self._book.trials))
-            asked = self._study.ask(self._space)
-            trial = self._book.add(asked.params, self._sweep.seeds)
-            self._asked[trial.number] = asked
-            yield trial
-
-    def learn(self, trial: Trial) -> None:
-        """Tell Optuna."""
-        self._study.tell(self._asked.pop(trial.number), value_of(trial))
-
-
-def sampler(sweep: Sweep, begun: int) -> Any:
-    """What proposes once so many trials have begun.
-
-    A sampler of its own for each number, so that no state of a generator needs to survive an interruption. It draws at
-    random at first: a quarter of the trials, at most ten.
+    Args:
+        at_once: number of trials that may be open at once. TPE proposes trial n from the scores of trials
+            1 … n - at_once, however many later ones are over.
     """
-    blind = max(1, min(10, (sweep.trials or 0) // 4))
-    return import_optuna().samplers.TPESampler(seed=sweep.seed + begun, n_startup_trials=blind)
+    if sweep.search != "tpe":
+        for trial in log.trials:
+            trial.reasons = [None for _ in trial.seeds]  # a run that failed gets another chance
+        begun = [trial.values for trial in log.trials]
+        log.add([values for values in sweep.listed() if values not in begun], sweep.seeds)
+    yield from [trial for trial in log.trials if trial.state == "open"]
+    while sweep.search == "tpe" and len(log.trials) < (sweep.trials or 0):
+        scored = max(0, len(log.trials) + 1 - at_once())
+        if any(trial.state == "open" for trial in log.trials[:scored]):
+            yield None
+        else:
+            yield from log.add([propose(sweep, log.trials, scored)], sweep.seeds)
 
 
-def value_of(trial: Trial) -> float:
-    """What a searcher is told of a trial that is over."""
-    return FAILED if trial.score is None else trial.score
+def propose(sweep: Sweep, trials: list[Trial], scored: int) -> dict[str, Scalar]:
+    """The configuration of the next trial of a TPE search, different from all earlier ones.
+
+    Each proposal has a study and a seed of its own, so that no state of a generator needs to survive an interruption.
+    The first quarter of the trials, at most ten, is drawn at random.
+
+    Args:
+        scored: how many trials have scores; Optuna takes those behind them as running.
+    """
+    optuna = import_optuna()
+    space = {name: _distribution(optuna, entry) for name, entry in sweep.space.items()}
+    seed, blind = sweep.seed + len(trials), max(1, min(10, (sweep.trials or 0) // 4))
+    study = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=blind)
+    )
+    for trial in trials:
+        known = {"params": trial.values, "distributions": {name: space[name] for name in trial.values}}
+        over = {"value": FAILED if trial.score is None else trial.score}
+        running = {"state": optuna.trial.TrialState.RUNNING}
+        study.add_trial(optuna.trial.create_trial(**known, **(over if trial.number <= scored else running)))
+    asked = (study.ask(space).params for _ in range(ASKS))
+    tried = [trial.values for trial in trials]
+    proposals = map(sweep.reduced, chain(asked, random_values(sweep.space, seed)))
+    return next(values for values in proposals if values not in tried)
 
 
 def import_optuna() -> Any:
-    """The package, or how to get it."""
+    """The package; :class:`MissingExtraError` where it is not installed."""
     try:
         import optuna
     except ImportError as error:
-        raise missing_extra("optuna", "scale", "adaptive searches") from error
+        raise missing_extra("optuna", "scale", "TPE searches") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
 
-def distributions(space: Space) -> dict[str, Any]:
-    """A space as Optuna knows it."""
-    optuna = import_optuna().distributions
-
-    def one(entry: Any) -> Any:
-        if not isinstance(entry, Range):
-            return optuna.CategoricalDistribution(entry.options)
-        log = entry.scale == "log"
-        if entry.whole:
-            return optuna.IntDistribution(int(entry.low), int(entry.high), log=log)
-        return optuna.FloatDistribution(entry.low, entry.high, log=log)
-
-    return {name: one(entry) for name, entry in space.items()}
+def _distribution(optuna: Any, entry: tuple[Scalar, ...] | Range) -> Any:
+    if not isinstance(entry, Range):
+        return optuna.distributions.CategoricalDistribution(entry)
+    kind = optuna.distributions.IntDistribution if entry.whole else optuna.distributions.FloatDistribution
+    return kind(*entry.ends, log=entry.scale == "log")

@@ -1,1 +1,1 @@
-"""The forms in which pictures are kept on disk, one file each."""
+"""Readers of the formats in which images are kept on disk, one file each."""

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from ocssl.data.formats.unpickle import load_arrays
-from ocssl.data.origin import Item, Reader, describe_files
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import DataError
 
 MAX_MEMBER_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The names of one of the two official archives and of what it holds."""
+class CifarLayout:
+    """File names and keys of one of the two official archives."""
 
     archive: str
     folder: str
@@ -30,7 +30,7 @@ class Layout:
     class_names: str
 
 
-CIFAR100 = Layout(
+CIFAR100 = CifarLayout(
     archive="cifar-100-python.tar.gz",
     folder="cifar-100-python",
     batches={"train": ("train",), "test": ("test",)},
@@ -38,7 +38,7 @@ CIFAR100 = Layout(
     meta="meta",
     class_names="fine_label_names",
 )
-CIFAR10 = Layout(
+CIFAR10 = CifarLayout(
     archive="cifar-10-python.tar.gz",
     folder="cifar-10-batches-py",
     batches={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
@@ -55,7 +55,7 @@ class CifarReader(Reader):
         place: the official archive, or the folder with its unpacked files.
     """
 
-    def __init__(self, place: Path, layout: Layout, split: str) -> None:
+    def __init__(self, place: Path, layout: CifarLayout, split: str) -> None:
         self.place = place.resolve()
         self.layout = layout
         self.batches = layout.batches[split]
@@ -99,7 +99,7 @@ class CifarReader(Reader):
 
 
 def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
-    """One regular file of an archive; nothing is ever unpacked, so links and odd paths have nowhere to lead."""
+    """One regular file of an archive; nothing is unpacked, so links and odd paths do no harm."""
     for member in archive:
         if member.name.removeprefix("./") == name:
             content = archive.extractfile(member) if member.isreg() and member.size <= MAX_MEMBER_BYTES else None
@@ -109,7 +109,7 @@ def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     raise DataError(f"there is no member {name}")
 
 
-def find_cifar(folder: Path, layout: Layout, split: str) -> CifarReader | None:
+def find_cifar(folder: Path, split: str, layout: CifarLayout) -> CifarReader | None:
     """The split in ``folder``: below the official folder's name, right inside, or in the archive."""
     for place in (folder / layout.folder, folder):
         if all((place / name).is_file() for name in (*layout.batches[split], layout.meta)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,15 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.origin import Item, Reader, describe_files, number_of
-from ocssl.data.places import split_folder
-from ocssl.data.source import Column
+from ocssl.common.console import warn
+from ocssl.data.dataset import ColumnArray
+from ocssl.data.layout import split_folder
+from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """What Pillow reads on every platform."""
-
-log = logging.getLogger(__name__)
 
 
 class FilesReader(Reader):
@@ -62,7 +60,7 @@ class FilesReader(Reader):
             path = self.folder / self.files[position]
             yield Item(str(path), path, self.labels[position] if self.labels else None)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         if name == "name":
             return np.array(self.files)
         if name == "mtime":
@@ -104,8 +102,8 @@ def class_folders(folder: Path, classes: Sequence[str]) -> FilesReader:
 def image_files(folder: Path) -> list[str]:
     """Names of all image files below a folder, sorted; hidden files and folders are left out.
 
-    Links are followed, each folder is looked into once, and a name that leads there without a link goes first. A
-    folder below that cannot be read is left out with a warning.
+    Links are followed. Each folder is listed once, by a path without links where there is one. A subfolder that cannot
+    be read is left out with a warning.
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
@@ -115,7 +113,7 @@ def image_files(folder: Path) -> list[str]:
     while folders or links:
         place = folders.pop() if folders else links.popleft()
         try:
-            images, below, linked = _look_into(folder, place, seen)
+            images, below, linked = _list(folder, place, seen)
         except OSError as error:
             if not place:
                 raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
@@ -127,7 +125,7 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _look_into(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[str], list[str], list[str]]:
+def _list(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[str], list[str], list[str]]:
     """Image files, folders and links to folders in ``folder/place``, by names relative to ``folder``."""
     path = folder / place
     stat = os.stat(path)
@@ -152,12 +150,12 @@ def _look_into(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[li
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to where one may not look
+    except OSError:  # a link into an unreadable folder
         return False
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether this is a regular file or a link that leads nowhere, which is a bad image; reading a pipe never ends."""
+    """Whether this is a regular file, or a dangling link, which counts as a bad image; reading a pipe never ends."""
     try:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
     except OSError:
@@ -166,12 +164,12 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _warn_once(folder: str, reason: str) -> None:
-    """A followed folder is looked into again and again, and its trouble is told once."""
-    log.warning("left out the folder %s, which cannot be read: %s", folder, reason)
+    """Warn of an unreadable folder once, although a watched folder is listed again and again."""
+    warn(f"left out the folder {folder}, which cannot be read: {reason}")
 
 
 def _changed_ns(file: Path) -> int:
-    """When a file was last changed; 0 for a link that leads nowhere, which is a bad image and left out."""
+    """Modification time; 0 for a dangling link, which is a bad image and left out."""
     try:
         return file.stat().st_mtime_ns
     except OSError:

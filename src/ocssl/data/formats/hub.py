@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ocssl.data.places import of_split
+from ocssl.data.layout import of_split
 from ocssl.errors import DataError, missing_extra
 
 CONVERTED = "refs/convert/parquet"

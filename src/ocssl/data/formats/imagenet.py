@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ocssl.data.formats.files import FilesReader, any_folder, class_folders, image_files, one_split
-from ocssl.data.places import split_folder
+from ocssl.data.layout import split_folder
 from ocssl.errors import DataError
 
 AUTHORS_SEED = 42
@@ -51,7 +51,7 @@ def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) 
 def find_tiny_imagenet(folder: Path, split: str) -> FilesReader | None:
     """The tree of ``tiny-imagenet-200.zip``; its test images have no labels, so the validation images serve as test."""
     notes = folder / "val" / "val_annotations.txt"
-    if not notes.is_file():  # a validation folder that somebody sorted into class folders
+    if not notes.is_file():  # a validation folder sorted into class folders
         return one_split(folder, split)
     rows = (line.split("\t") for line in notes.read_text(encoding="utf-8").splitlines())
     label_of = {row[0]: row[1] for row in rows if len(row) > 1}

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ocssl.data.decode import BadImage
-from ocssl.data.origin import Item, Reader, describe_files, number_of
-from ocssl.data.source import Column
+from ocssl.data.dataset import ColumnArray
+from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
@@ -29,7 +29,7 @@ class ParquetReader(Reader):
     from the Hub's metadata.
 
     Args:
-        other_split: the files of the other split, asked for when the labels are texts that must be numbered.
+        other_split: returns the files of the other split; called when the labels are texts, which must be numbered.
     """
 
     def __init__(self, files: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
@@ -73,7 +73,7 @@ class ParquetReader(Reader):
                 yield from self._rows(file, start)
             start = max(start - rows, 0)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         for file in self.files:
             if name not in _open(file).schema_arrow.names:
                 raise ConfigError(f"{file.name} has no column '{name}' to order by")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.data.origin import Item, Reader, describe_files
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import DataError, missing_extra
 
 
@@ -41,3 +41,9 @@ class SvhnReader(Reader):
             raise DataError(f"{self.file} does not hold 32×32 digits with their labels")
         for position in range(start, len(labels)):
             yield Item(f"{self.file}:{position}", pixels[..., position], int(labels[position]))
+
+
+def find_svhn(folder: Path, split: str) -> SvhnReader | None:
+    """The MATLAB file of a split in ``folder``, if it is there."""
+    file = folder / f"{split}_32x32.mat"
+    return SvhnReader(file) if file.is_file() else None

@@ -11,23 +11,23 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from ocssl.data.decode import BadImage
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.origin import Item, Reader, describe_files, number_of
+from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import DataError
+from ocssl.imaging import BadImage
 
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
 MAX_MEMBER_BYTES = 1 << 28
 
 
 class TarReader(Reader):
-    """Shards read in order of their names, each from front to end; nothing is ever unpacked.
+    """Shards read in order of their names, each from front to end; nothing is unpacked.
 
     ``000042.jpg`` with ``000042.cls`` is one labelled sample. A member that is a link, or whose path leads outside,
     counts as a bad image.
 
     Args:
-        other_split: the shards of the other split, asked for when labels are numbered.
+        other_split: returns the shards of the other split; called when labels are numbered.
     """
 
     def __init__(self, shards: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
@@ -61,7 +61,7 @@ class TarReader(Reader):
 
 
 class _Member(tarfile.TarInfo):
-    """A header that is neither whole nor the end's zeros is an error; Python would take it for the end."""
+    """Raises on a damaged header, which Python would take for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -74,7 +74,7 @@ class _Member(tarfile.TarInfo):
 
 
 def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
-    """Pair each image with the label that stands next to it."""
+    """Pair each image with the label next to it."""
     key, image, label = "", None, None
     for member in archive:
         stem, suffix = _split(member.name)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ocssl.data import shapes, streams
-from ocssl.data.stream import Stream
+from ocssl.data.streams import Stream
 from ocssl.device import threads
 from ocssl.evaluation import extract, linear_probe
 from ocssl.learner import Learner

@@ -1,0 +1,150 @@
+"""Flags made from settings: each setting of a run or of a learner is a flag, with its own help and completion.
+
+Flags are made when a command is parsed or its help is printed, so that `ocssl --help` does not import torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from ocssl.options import Declared
+
+GIVEN = "ocssl.settings"
+PANEL = "Settings, all of them flags (ocssl list settings)"
+
+SettingsSource = Callable[[], "Mapping[str, Declared]"]
+
+
+def run_settings() -> Mapping[str, Declared]:
+    """Every setting of a run."""
+    from ocssl.runs.config import settings
+
+    return settings()
+
+
+def live_settings() -> Mapping[str, Declared]:
+    """Every setting of live learning and of its learner."""
+    from ocssl.live import settings
+
+    return settings()
+
+
+def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[TyperCommand]:
+    """A command class whose flags are, besides its own, the settings.
+
+    Args:
+        settings: gives them when they are needed.
+        only: names of some settings; all by default.
+    """
+
+    class SettingsCommand(TyperCommand):
+        """A command that takes settings as flags."""
+
+        def get_params(self, ctx: Any) -> Any:
+            """Its own parameters, then a flag for each setting."""
+            own = super().get_params(ctx)
+            taken = {param.name for param in own}
+            entries = {name: entry for name, entry in settings().items() if not only or name in only}
+            return [*own, *_params({name: entry for name, entry in entries.items() if name not in taken})]
+
+    return SettingsCommand
+
+
+def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
+    """The settings given as flags, then those given as ``--set KEY=VALUE``."""
+    from ocssl.common.yaml import assignments
+
+    return {**ctx.meta.get(GIVEN, {}), **assignments(texts or [])}
+
+
+def _params(entries: Mapping[str, Declared]) -> list[Any]:
+    """Typer's parameters for settings, made as for a function that has these arguments."""
+
+    def stub(**settings: Any) -> None: ...
+
+    hints = {name: _annotation(name, entry) for name, entry in entries.items()}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    stub.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in hints.items()]
+    )
+    stub.__annotations__ = hints
+    app = typer.Typer(add_completion=False)
+    app.command()(stub)
+    return list(get_command(app).params)
+
+
+def _annotation(name: str, entry: Declared) -> Any:
+    kinds = [kind for kind in _alternatives(entry.field.annotation) if kind is not type(None)]
+    flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if boolean else flag,
+        help=re.split(r"[;:.(] ", entry.description.replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
+        metavar=None if boolean else _metavar(kinds),
+        show_default=False,
+        expose_value=False,
+        hidden=not entry.marks.common,
+        callback=_keep(name, as_text=str in kinds),
+        autocompletion=_complete(name, kinds),
+        rich_help_panel=PANEL,
+    )
+    return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
+
+
+def _keep(name: str, as_text: bool) -> Callable[..., None]:
+    def keep(ctx: typer.Context, value: Any) -> None:
+        from ocssl.common.yaml import read_yaml
+
+        if value is not None:
+            ctx.meta.setdefault(GIVEN, {})[name] = (
+                value if as_text or isinstance(value, bool) else read_yaml(value, name)
+            )
+
+    return keep
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    inner = typing.get_args(annotation)
+    return inner if type(None) in inner else (annotation,)
+
+
+def _metavar(kinds: list[Any]) -> str:
+    if typing.get_origin(kinds[0]) is Literal:
+        return "[" + "|".join(map(str, typing.get_args(kinds[0]))) + "]"
+    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
+
+
+def _complete(name: str, kinds: list[Any]) -> Callable[[str], list[str]]:
+    """Completes the values of a literal, or registered names."""
+
+    def complete(incomplete: str) -> list[str]:
+        literal = typing.get_origin(kinds[0]) is Literal
+        known = map(str, typing.get_args(kinds[0])) if literal else names_of(name)
+        return [choice for choice in known if choice.startswith(incomplete)]
+
+    return complete
+
+
+def names_of(kind: str) -> list[str]:
+    """Registered names of a kind of part, by the setting that names one; none for other settings."""
+    from ocssl.config import REGISTRIES
+    from ocssl.data import catalog, streams
+
+    if kind == "dataset":
+        return catalog.names()
+    if kind == "stream":
+        return streams.registry.names()
+    return REGISTRIES[kind].names() if kind in REGISTRIES else []
+
+
+def complete_datasets(incomplete: str) -> list[str]:
+    """Data sets that begin so, for completion."""
+    return [name for name in names_of("dataset") if name.startswith(incomplete)]

@@ -1,0 +1,274 @@
+"""The configuration of a learner: one flat, frozen model of exactly those settings that its parts read.
+
+Names of parts (strategy, method, memory, optimizer, augmentation, backbone) choose classes; the options of these
+classes become settings of the configuration. What nothing reads is refused, and defaults are filled in, so two
+configurations are the same experiment where they are equal.
+
+>>> config = parse_learner({"strategy": "cla-e", "lr": 0.3})
+>>> config.batch, config.select(ClaE.Options).omega
+(138, 0.3)
+>>> parse_learner({"strategy": "er", "omega": 3})  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+ocssl.errors.ConfigError: strategy 'er' does not read omega, a setting of strategies cassle, ...; leave it out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from ocssl import augment, memory, methods, optim, strategies
+from ocssl.errors import ConfigError
+from ocssl.memory import Memory
+from ocssl.methods import Method
+from ocssl.nn import backbones
+from ocssl.options import Declared, Options, combine, declared, default_of, setting, validate
+from ocssl.registry import Registry, unknown
+from ocssl.strategies import Strategy
+
+LARGEST_SEED = 2**63 - 1  # that every generator takes
+
+Variant = Literal["default", "authors", "original"]
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "strategy": strategies.registry,
+    "method": methods.registry,
+    "memory": memory.registry,
+    "optimizer": optim.registry,
+    "augmentation": augment.registry,
+    "backbone": backbones.registry,
+}
+"""Where the parts of a learner are registered, by the setting that names one."""
+
+
+class LearnerConfig(Options):
+    """Settings of every learner. :func:`parse_learner` adds those of the parts that it names."""
+
+    strategy: str = setting("cla-e", "Continual-learning strategy; see `ocssl list strategies`.", common=True)
+    method: str | None = setting(
+        "simsiam",
+        "Self-supervised objective; see `ocssl list methods`. Unset for strategies with a loss of their own.",
+        common=True,
+    )
+    memory: str | None = setting(
+        None,
+        "Replay memory; see `ocssl list memories`. Unset: the strategy's own choice, none without replay.",
+        common=True,
+    )
+    backbone: str | None = setting(
+        "resnet18",
+        "Network; see `ocssl list backbones`. `resnet18-w16` is short for width 16; `timm:NAME` needs timm.",
+        common=True,
+    )
+    augmentation: str = setting("simclr", "Augmentation of the views; see `ocssl list augmentations`.")
+    optimizer: str = setting("sgd", "Optimiser; see `ocssl list optimizers`.")
+    variant: Variant = setting(
+        "default",
+        "`default`; `authors`: the choices of the paper's public code; `original`: what the compared method's own "
+        "authors do.",
+    )
+    image_size: int = setting(32, "Side of the images; they are square.", ge=1, common=True)
+    stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1)
+    batch: int = setting(
+        138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1, common=True
+    )
+    passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, common=True)
+    joint_views: bool = setting(
+        True,
+        "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. "
+        "Batches of thirty images or fewer learn more with false.",
+    )
+    sync_norm: bool = setting(True, "In a process group, batch norm uses the rows of all processes.")
+    hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1)
+    output_dim: int = setting(2048, "Output width of the projector.", ge=1)
+    precision: Literal["auto", "fp32", "bf16", "fp64"] = setting(
+        "auto", "Precision of the forward pass; `auto` is bf16 on a GPU and fp32 elsewhere.", affects="numbers"
+    )
+    execution: Literal["auto", "eager", "graph", "compiled"] = setting(
+        "auto", "How steps run; `auto` captures CUDA graphs on a GPU.", affects="numbers"
+    )
+    seed: int = setting(0, "Seed of weights and draws.", ge=0, le=LARGEST_SEED, common=True)
+    device: str = setting(
+        "auto", "`auto`, `cpu`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing", common=True
+    )
+
+    def parts(self) -> Parts:
+        """The classes that its names choose."""
+        return _parts(self.model_dump(include={"variant", *REGISTRIES}))
+
+    def non_defaults(self) -> dict[str, Any]:
+        """The strategy, and every setting that differs from what the strategy has by default."""
+        plain = parse_learner({"strategy": self.strategy})
+        fields = type(self).model_fields
+        usual = {name: getattr(plain, name, default_of(fields[name])) for name in fields}
+        return {name: value for name, value in self if name == "strategy" or value != usual[name]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return parse_learner, (self.model_dump(),)
+
+
+class Parts(NamedTuple):
+    """The classes that a configuration is made of; None where a learner has no such part."""
+
+    optimizer: type[optim.Optimizer]
+    strategy: type[Strategy]
+    method: type[Method] | None
+    memory: type[Memory] | None
+    augmentation: type[augment.Augmentation]
+    backbone: type[Options]
+
+    def options(self) -> Iterator[type[Options]]:
+        """The options of each part."""
+        for part in self:
+            if part is not None:
+                yield part if issubclass(part, Options) else part.Options
+
+
+def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> LearnerConfig:
+    """A learner's configuration from settings by name; a value of None is the same as none given.
+
+    Args:
+        own_backbone: the backbone is a module that the caller has; the configuration cannot name it.
+
+    >>> parse_learner({"stratgy": "er"})
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: unknown setting 'stratgy'; did you mean 'strategy'?
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if own_backbone:
+        chosen["backbone"] = None
+    else:
+        name, options = backbones.split_name(chosen.get("backbone", default_of(LearnerConfig.model_fields["backbone"])))
+        chosen = {**options, **chosen, "backbone": name}
+        if any(chosen[option] != value for option, value in options.items()):
+            raise ConfigError(f"backbone '{given['backbone']}' sets {', '.join(options)}; leave one of them out")
+    chosen |= _names(chosen)
+    parts = _parts(chosen)
+    model = combine(LearnerConfig, *parts.options())
+    for setting_name, value in given.items():
+        if setting_name not in model.model_fields and (value is not None or setting_name not in settings()):
+            raise _refused(setting_name, chosen)
+    config: LearnerConfig = validate(model, _derived(chosen, parts) | chosen)
+    _check(config, parts)
+    return config
+
+
+def unread(given: Mapping[str, Any]) -> set[str]:
+    """Names among ``given`` that are settings of some part, but of none of those that ``given`` names.
+
+    >>> unread({"strategy": "er", "omega": 3, "lr": 0.1})
+    {'omega'}
+    """
+    left = given.keys() - known_names(given)
+    return left & settings().keys() if left else set()
+
+
+def known_names(given: Mapping[str, Any]) -> set[str]:
+    """Names of all settings that the parts named in ``given`` read."""
+    names = {name: given[name] for name in (*REGISTRIES, "variant") if given.get(name) is not None}
+    if isinstance(names.get("backbone"), str):
+        names["backbone"] = backbones.split_name(names["backbone"])[0]
+    names = {**names, **_names({"backbone": default_of(LearnerConfig.model_fields["backbone"]), **names})}
+    return set(combine(LearnerConfig, *_parts(names).options()).model_fields)
+
+
+def settings() -> dict[str, Declared]:
+    """Every setting of a learner, by name: the core's first, then those of every registered part, plugins included."""
+    options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): LearnerConfig.model_fields}
+    for kind, registry in REGISTRIES.items():
+        for name in registry.names():
+            plain = getattr(registry.get(name), "Options", Options).model_fields
+            options[kind, name] = plain
+            for variant in registry.variants(name):
+                fields = registry.get(name, variant).Options.model_fields
+                new = {setting: field for setting, field in fields.items() if setting not in plain}
+                options[kind, f"{name} ({variant})"] = new
+    return declared(options)
+
+
+def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of the parts and the variant: as chosen, or the strategy's own choice."""
+    for name in (*REGISTRIES, "variant"):
+        if name in chosen and not isinstance(chosen[name], str | None):
+            raise ConfigError(f"{name} must be a name, not {chosen[name]!r}")
+    found = {name: chosen.get(name, default_of(LearnerConfig.model_fields[name])) for name in (*REGISTRIES, "variant")}
+    strategy = strategies.registry.get(found["strategy"], found["variant"])
+    if strategy.own_loss:
+        if "method" in chosen and chosen["method"] is not None:
+            raise ConfigError(
+                f"strategy '{found['strategy']}' has a loss of its own; leave method '{chosen['method']}' out"
+            )
+        found["method"] = None
+    if strategy.default_memory is None:
+        if chosen.get("memory") is not None:
+            raise ConfigError(f"strategy '{found['strategy']}' keeps no memory; leave memory '{chosen['memory']}' out")
+        found["memory"] = None
+    else:
+        found["memory"] = chosen.get("memory") or strategy.default_memory
+    return found
+
+
+def _parts(names: Mapping[str, Any]) -> Parts:
+    strategy = strategies.registry.get(names["strategy"], names["variant"])
+    method, kept = names.get("method"), names.get("memory")
+    variant = strategy.memory_variant if kept == strategy.default_memory else "default"
+    return Parts(
+        optim.registry.get(names["optimizer"]),
+        strategy,
+        None if method is None else methods.registry.get(method),
+        None if kept is None else memory.registry.get(kept, variant),
+        augment.registry.get(names["augmentation"]),
+        Options if names.get("backbone") is None else backbones.options_of(names["backbone"]),
+    )
+
+
+def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """Defaults that depend on other settings."""
+    found: dict[str, Any] = {"joint_views": chosen["variant"] != "authors"}
+    if "normalize_first" in parts.augmentation.Options.model_fields:
+        found["normalize_first"] = chosen["variant"] == "authors"
+    stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
+    if isinstance(stream_batch, int):
+        found["batch"] = parts.strategy.default_batch(stream_batch)
+    return found
+
+
+def _check(config: LearnerConfig, parts: Parts) -> None:
+    """Refuse settings that are possible alone and impossible together."""
+    if config.stream_batch == 1 and not config.joint_views:
+        raise ConfigError(
+            "stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass"
+        )
+    if config.batch < config.stream_batch:
+        raise ConfigError(f"batch ({config.batch}) must be at least stream_batch ({config.stream_batch})")
+    replay = parts.strategy.replay_size(config.stream_batch, config.batch)
+    if parts.memory is not None:
+        size = config.select(parts.memory.Options).memory_size
+        needed = parts.strategy.replay_start(config.select(parts.strategy.Options), replay)
+        if size < config.stream_batch:
+            raise ConfigError(f"memory_size ({size}) must be at least stream_batch ({config.stream_batch})")
+        if size < needed:
+            raise ConfigError(
+                f"memory_size ({size}) is too small for strategy '{config.strategy}' to ever replay; it needs at least "
+                f"{needed}"
+            )
+
+
+def _refused(name: str, chosen: Mapping[str, Any]) -> ConfigError:
+    """Why a setting cannot be given: nothing has it, or none of the parts chosen here."""
+    known = settings()
+    if name not in known:
+        return unknown("setting", name, known_names(chosen), list_all=False)
+    kinds = [kind for kind in known[name].owners if kind in REGISTRIES]
+    what = f"{name}, a setting of {known[name].readers}"
+    if kinds == ["memory"] and chosen.get("memory") is None:
+        return ConfigError(f"strategy '{chosen['strategy']}' keeps no memory and does not read {what}; leave it out")
+    kind = kinds[0] if kinds else "strategy"
+    if kind == "method" and chosen.get("method") is None:
+        kind = "strategy"
+    part = f"{kind} '{chosen[kind]}'" if chosen.get(kind) else "a backbone of your own"
+    return ConfigError(f"{part} does not read {what}; leave it out")

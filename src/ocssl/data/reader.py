@@ -1,0 +1,91 @@
+"""Images as they lie on disk, before decoding: the interface that every format implements."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ocssl import imaging
+from ocssl.data.dataset import ColumnArray
+from ocssl.errors import ConfigError
+from ocssl.imaging import BadImage, Picture, Pixels
+
+Label = int | str | None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image before decoding.
+
+    Attributes:
+        name: where it comes from.
+        picture: its file, bytes or pixels; or why it cannot be used.
+        label: a number, a class name, or None.
+    """
+
+    name: str
+    picture: Picture | BadImage
+    label: Label = None
+
+    def decode(self, size: int | None = None) -> Pixels:
+        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`; :class:`BadImage` if it is unusable."""
+        if isinstance(self.picture, BadImage):
+            raise self.picture
+        return imaging.decode(self.picture, size)
+
+
+class Reader(ABC):
+    """An ordered set of images in some format. Making one is cheap: images are read when they are asked for."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What is there and where, for messages."""
+
+    @abstractmethod
+    def identity(self) -> str:
+        """A text that changes when the images or their labels do, without reading them; part of the cache's key."""
+
+    @abstractmethod
+    def items(self, start: int = 0) -> Iterator[Item]:
+        """The images in order, from position ``start`` on."""
+
+    def class_names(self) -> tuple[str, ...]:
+        """Class names by label, where the format has them; called once, when the images are decoded."""
+        return ()
+
+    def other_labels(self) -> Iterable[Label]:
+        """Labels of the other split, where there is one: labels without given class names are numbered over both."""
+        return ()
+
+    def count(self) -> int | None:
+        """Number of images; None where it is unknown before all are read."""
+        return None
+
+    def column(self, name: str) -> ColumnArray:
+        """A further property of every image, in order."""
+        raise ConfigError(f"there is no column '{name}' to order by")
+
+
+def number_of(count: int, thing: str) -> str:
+    """A count with its noun.
+
+    >>> number_of(1, "image"), number_of(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def describe_files(files: Iterable[Path]) -> str:
+    """Name, size and modification time of each file: cheap to get, and different after any relevant change."""
+    return "\n".join(_describe(file) for file in files)
+
+
+def _describe(file: Path) -> str:
+    try:
+        stat = os.stat(file)
+    except OSError:  # a dangling link, for instance: it counts as a bad image when it is read
+        return f"{file} unreadable"
+    return f"{file} {stat.st_size} {stat.st_mtime_ns}"

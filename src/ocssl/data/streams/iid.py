@@ -1,0 +1,73 @@
+"""Epochs over all samples, each in a fresh random order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ocssl.data.streams.base import Indices, Last, Stream, StreamType, index_array, permutation, register
+from ocssl.errors import ConfigError
+from ocssl.options import setting
+
+
+@register("iid")
+class Iid(StreamType):
+    """All samples shuffled, at the cost of an online strategy: the paper's upper bound.
+
+    Minibatches continue from one epoch into the next, so only the very last may be short.
+    """
+
+    class Options(StreamType.Options):
+        online_stream_batch: int = setting(
+            10, "Stream minibatch of the online strategy whose cost i.i.d. training equals.", ge=1
+        )
+        online_passes: int = setting(3, "Passes of the online strategy whose cost i.i.d. training equals.", ge=1)
+        online_experiences: int = setting(
+            20, "Experiences of the online stream whose cost i.i.d. training equals.", ge=1
+        )
+
+    options: Options
+
+    def build(
+        self,
+        labels: Tensor | None,
+        *,
+        indices: Tensor | None = None,
+        stream_batch: int = 10,
+        column: Any = None,
+        **how: Any,
+    ) -> Stream:
+        count = len(labels) if labels is not None and indices is None else None
+        return iid(count, indices=indices, batch=stream_batch, last="carry", **how)
+
+
+def iid(
+    count: int | None = None,
+    epochs: int = 1,
+    *,
+    indices: Tensor | None = None,
+    data_seed: int = 0,
+    order_seed: int = 0,
+    batch: int = 10,
+    last: Last = "drop",
+) -> Stream:
+    """Epochs over all samples, each in a fresh random order; every epoch is one experience.
+
+    Args:
+        count: number of samples; or
+        indices: which samples take part.
+        epochs: how often each sample is seen.
+        batch: samples per minibatch.
+    """
+    if (count is None) == (indices is None):
+        raise ConfigError("an i.i.d. stream takes either a count or indices")
+    if epochs < 1:
+        raise ConfigError(f"an i.i.d. stream needs at least one epoch, not {epochs}")
+    samples = index_array(indices, count)
+
+    def epoch(number: int) -> Indices:
+        drawn: Indices = samples[permutation(len(samples), "iid", data_seed, order_seed, number)]
+        return drawn
+
+    return Stream([len(samples)] * epochs, epoch, batch, last)

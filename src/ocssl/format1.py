@@ -1,0 +1,56 @@
+"""Settings as ocssl 0.1 wrote them, in the terms of this version.
+
+Version 0.1 stored every setting of every part, read or not, unset ones as None, and options in dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ocssl.config import known_names
+
+VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
+OPTIONS = {
+    "updates": "repeat_updates",
+    "past": "teacher_update",
+    "share": "forgetting_weight",
+    "eager": "early_replay",
+    "drops": "selection",
+    "together": "joint_target",
+    "normalize": "normalize_features",
+}
+"""Options that were renamed."""
+GROUPS = ("options", "method_options", "memory_options")
+
+
+def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
+    """A learner's settings of version 0.1 as :func:`ocssl.config.parse_learner` takes them.
+
+    >>> upgrade_learner({"strategy": "er", "variant": "clean", "omega": None, "tau": 0.999, "lr": 0.1})
+    {'strategy': 'er', 'lr': 0.1, 'backbone': 'resnet18', 'variant': 'default'}
+    """
+    new = {name: value for name, value in old.items() if value is not None and name not in GROUPS}
+    for group in GROUPS:
+        for name, value in (old.get(group) or {}).items():
+            new |= _option(name, value)
+    if "augmentation" in new:
+        new["normalize_first"] = new.pop("augmentation") == "authors"
+    if "backbone" in old and old["backbone"] is None:
+        new["backbone"] = None
+        new.pop("stem", None)  # a module has no options
+    new.setdefault("backbone", "resnet18")
+    variant = new.pop("variant", "clean")
+    new["variant"] = VARIANTS.get(variant, variant)
+    read = known_names(new)
+    return {name: value for name, value in new.items() if name in read}
+
+
+def _option(name: str, value: Any) -> dict[str, Any]:
+    if name == "raw":
+        return {"normalize_features": not value}
+    if name == "entry":
+        return {"insert_features": value == "described"}
+    if name == "second_view":
+        return {name: "new" if value == "fresh" else value}
+    return {OPTIONS.get(name, name): value}

@@ -1,0 +1,252 @@
+"""Images in any form to uint8 pixels: one file, array or PIL image (:func:`decode`), or a batch (:func:`as_uint8`).
+
+An image that cannot be used raises :class:`BadImage` with the reason. The caller knows the image's name and decides
+whether to skip it or to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
+from torch import Tensor
+
+from ocssl.errors import InputError
+
+Pixels = npt.NDArray[np.uint8]
+Picture = bytes | Path | Pixels | Image.Image
+Images: TypeAlias = np.ndarray | Tensor | Sequence[Image.Image]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
+
+MAX_PIXELS = 80_000_000
+"""More pixels than this in one image count as a decompression bomb."""
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""By EXIF orientation."""
+
+
+class BadImage(Exception):
+    """An image that cannot be used; the message gives the reason without the image's name."""
+
+
+@contextlib.contextmanager
+def bad_images() -> Iterator[None]:
+    """Turn any error of reading an image into :class:`BadImage`."""
+    try:
+        yield
+    except BadImage:
+        raise
+    except MemoryError:
+        raise BadImage("it does not fit into memory") from None
+    # Pillow's decoders raise almost anything on broken input: SyntaxError, struct.error, EOFError, IndexError, …
+    except Exception as error:
+        raise BadImage(_reason(error)) from error
+
+
+def decode(picture: Picture, size: int | None = None) -> Pixels:
+    """Decode one image to square RGB.
+
+    Args:
+        picture: the bytes of an image file, its path, a PIL image, or uint8 pixels ``(H, W)`` or ``(H, W, 1|3|4)``.
+        size: target side length: the largest centred square, resized. None keeps the image's own size, which must be
+            square.
+
+    Returns:
+        uint8 ``(3, S, S)``.
+
+    >>> decode(np.full((6, 4), 7, dtype=np.uint8), size=4).shape
+    (3, 4, 4)
+    >>> decode(b"")
+    Traceback (most recent call last):
+    ...
+    ocssl.imaging.BadImage: it is empty
+    """
+    if isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3:
+        height, width = picture.shape[:2]
+        if 0 < height == width == (size or width) and picture.dtype == np.uint8:
+            return np.ascontiguousarray(picture.transpose(2, 0, 1))
+    with bad_images():
+        return _square_rgb(open_image(picture), size)
+
+
+def as_uint8(images: Images, image_size: int) -> Tensor:
+    """A batch of images as uint8 ``(n, 3, image_size, image_size)``, on the device they were on.
+
+    Args:
+        images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)`` (uint8, or float in [0, 1]), or a list of PIL
+            images, each of which is decoded as by :func:`decode`.
+
+    >>> as_uint8(np.zeros((2, 32, 32, 3), dtype=np.uint8), 32).shape
+    torch.Size([2, 3, 32, 32])
+    """
+    if isinstance(images, Tensor):
+        tensor = images
+    elif isinstance(images, np.ndarray):
+        tensor = _from_array(images)
+    elif isinstance(images, (list, tuple)):
+        tensor = _from_pil(images, image_size)
+    else:
+        raise InputError(
+            "images must be a uint8 array (n, s, s, 3), a tensor (n, 3, s, s) or a list of PIL images, "
+            f"not {type(images).__name__}"
+        )
+    if tensor.ndim != 4 or tensor.shape[1] != 3:
+        raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}")
+    if len(tensor) == 0:
+        raise InputError("the batch of images is empty")
+    if tensor.shape[2:] != (image_size, image_size):
+        height, width = tensor.shape[2:]
+        raise InputError(f"images are {height}×{width}, but this learner was built with image_size={image_size}")
+    return _to_bytes(tensor)
+
+
+def open_image(picture: Picture) -> Image.Image:
+    """An image of any kind as a PIL image, not decoded yet; use it inside :func:`bad_images`."""
+    if isinstance(picture, Image.Image):
+        return picture
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8:
+            raise BadImage(f"its pixels are {picture.dtype}, not uint8")
+        return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)
+    if isinstance(picture, Path):
+        if not stat.S_ISREG(picture.stat().st_mode):  # reading a pipe never ends
+            raise BadImage("it is not a regular file")
+        picture = picture.read_bytes()
+    if not picture:
+        raise BadImage("it is empty")
+    return Image.open(io.BytesIO(picture), formats=FORMATS)
+
+
+def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
+    """The largest centred square in RGB, upright; the PIL image itself is not changed."""
+    width, height = image.size
+    if not width or not height:
+        raise BadImage("it has no pixels")
+    if width * height > MAX_PIXELS:
+        raise BadImage(f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed")
+    if size is None and width != height:
+        raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
+    size = size or width
+    image = _drafted(image, size)
+    image, turn = _to_rgb(image), _turn(image)
+    if image.size != (size, size):
+        width, height = image.size
+        side = min(width, height)
+        left, top = (width - side) / 2, (height - side) / 2
+        image = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    if turn is not None:  # a centred square of the turned image is the turned centred square
+        image = image.transpose(turn)
+    return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def _drafted(image: Image.Image, size: int) -> Image.Image:
+    """A large JPEG that is not decoded yet, set to be decoded straight to a half or less; others as they are.
+
+    Twice the target leaves the resampling filter enough pixels. Drafting changes the image object, so it is done to a
+    second one of the same file.
+    """
+    if min(image.size) < 4 * size or not isinstance(image, JpegImageFile) or not image.tile or image.fp is None:
+        return image
+    position = image.fp.tell()
+    image.fp.seek(0)
+    content = image.fp.read()
+    image.fp.seek(position)
+    second = open_image(content)
+    if second.size != image.size:  # the caller drafted it already
+        return image
+    second.draft("RGB", (2 * size, 2 * size))
+    return second
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken."""
+    if image.mode.startswith("I"):
+        pixels = np.asarray(image).astype(np.int64)
+        if pixels.min() < 0 or pixels.max() > 0xFFFF:
+            raise BadImage("its pixels have more than 16 bits")
+        return Image.fromarray((pixels >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "F":
+        raise BadImage("its pixels are floating point numbers")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        ground = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(ground, image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """The turn that makes a decoded image upright, by its EXIF orientation; Pillow has made it already for TIFF."""
+    if "exif" not in image.info:
+        return None
+    with contextlib.suppress(Exception):  # a broken EXIF block does not make an image unusable
+        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    return None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is not an image ({', '.join(FORMATS)})"
+    if isinstance(error, PermissionError):
+        return "it may not be read (permission denied)"
+    if isinstance(error, FileNotFoundError):
+        return "it is not there"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"it has more than the {MAX_PIXELS:,} pixels that are allowed"
+    return f"it is broken ({str(error) or type(error).__name__})"
+
+
+def _from_array(array: np.ndarray) -> Tensor:
+    if array.dtype not in (np.uint8, np.float16, np.float32, np.float64):
+        raise InputError(f"images must be uint8 or float in [0, 1]; this array is {array.dtype}")
+    if array.ndim != 4 or array.shape[-1] != 3:
+        first = array.ndim == 4 and array.shape[1] == 3
+        hint = " (channels first? pass a tensor, or move the axis)" if first else ""
+        raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}{hint}")
+    # torch warns of memory that it may not write to, such as a mapped file: copy that.
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).permute(0, 3, 1, 2)
+
+
+def _from_pil(images: Sequence[Image.Image], image_size: int) -> Tensor:
+    arrays = []
+    for i, image in enumerate(images):
+        if not isinstance(image, Image.Image):
+            raise InputError(f"a list of images must hold PIL images; item {i} is {type(image).__name__}")
+        try:
+            arrays.append(decode(image, image_size))
+        except BadImage as problem:
+            raise InputError(f"item {i} of the list is not readable as an image: {problem}") from problem
+    if not arrays:
+        raise InputError("the batch of images is empty")
+    return torch.from_numpy(np.stack(arrays))
+
+
+def _to_bytes(tensor: Tensor) -> Tensor:
+    if tensor.dtype == torch.uint8:
+        return tensor.contiguous()
+    if not tensor.is_floating_point():
+        raise InputError(f"images must be uint8 or float in [0, 1]; these are {tensor.dtype}")
+    low, high = (value.item() for value in tensor.aminmax())
+    if low != low or high != high:
+        raise InputError("images contain NaN")
+    if low < 0 or high > 1:
+        raise InputError(f"float images must lie in [0, 1]; these reach from {low:g} to {high:g}")
+    return (tensor * 255).round().to(torch.uint8).contiguous()

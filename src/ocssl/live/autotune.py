@@ -1,0 +1,151 @@
+"""Settings that this machine can keep up with: image size, network, batch and passes."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import nn
+
+from ocssl.config import parse_learner
+from ocssl.device import pick_device
+from ocssl.errors import ConfigError
+from ocssl.imaging import BadImage, Picture, bad_images, decode, open_image
+from ocssl.learner import Learner
+from ocssl.strategies.base import REPLAY_BATCH
+
+SMALL_HEADS = {"hidden_dim": 128, "output_dim": 512}
+FEW = 20  # replay samples per batch, where REPLAY_BATCH is the paper's number
+PRESETS: tuple[tuple[int, dict[str, Any]], ...] = (
+    (FEW, {"backbone": "convnet-w8", "passes": 1, **SMALL_HEADS}),
+    (FEW, {"backbone": "convnet", "passes": 1, **SMALL_HEADS}),
+    (REPLAY_BATCH, {"backbone": "convnet", "passes": 1, **SMALL_HEADS}),
+    (FEW, {"backbone": "resnet18-w16", "passes": 1, **SMALL_HEADS}),
+    (REPLAY_BATCH, {"backbone": "resnet18-w16", "passes": 1, **SMALL_HEADS}),
+    (FEW, {"backbone": "resnet18", "passes": 1}),
+    (REPLAY_BATCH, {"backbone": "resnet18", "passes": 1}),
+    (REPLAY_BATCH, {"backbone": "resnet18", "passes": 3}),
+)
+"""Replay samples, for strategies that replay, and settings. The last is the paper's high budget; each costs about three
+times the one before."""
+
+RESERVE = 1.25  # the rate is measured on an idle machine: decoding, saving and other work need a share
+MEASURED = 3  # minibatches
+MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
+
+
+def image_size_for(picture: Picture | BadImage, device: str = "auto") -> int | None:
+    """The shorter side of an image, at most 64 on a CPU and 224 on a GPU; None where the image cannot be used.
+
+    >>> import numpy as np
+    >>> image_size_for(np.zeros((32, 48, 3), dtype=np.uint8))
+    32
+    >>> image_size_for(np.zeros((480, 640, 3), dtype=np.uint8), "cpu")
+    64
+    """
+    largest = MAX_SIZE_CPU if pick_device(device).type == "cpu" else MAX_SIZE_GPU
+    if isinstance(picture, BadImage):
+        return None
+    try:
+        with bad_images():
+            image = open_image(picture)
+            decode(image, MAX_SIZE_CPU)
+            return min(*image.size, largest)
+    except BadImage:
+        return None
+
+
+def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
+    """The most expensive preset with which this machine learns from ``target`` images per second.
+
+    Args:
+        target: images per second.
+        given: settings of :class:`~ocssl.Learner` that are fixed, e.g. ``image_size``. A preset that they do not fit is
+            left out.
+
+    Returns:
+        settings of the learner, and the measured rate, which is below the target where the cheapest preset is too slow.
+    """
+    best: tuple[dict[str, Any], float] | None = None
+    tried: list[dict[str, Any]] = []
+    refusal = ConfigError("no preset fits")
+    for replay, preset in PRESETS:
+        try:
+            settings = {**preset, "batch": batch_for(replay, given), **given}
+            if settings in tried:
+                continue
+            tried.append(settings)
+            rate = measure(settings, at_least=target * RESERVE)
+        except ConfigError as error:
+            refusal = error
+            continue
+        if best is None or rate >= target * RESERVE:
+            best = settings, rate
+        if rate < target * RESERVE:
+            break
+    if best is None:
+        raise refusal
+    return best
+
+
+def batch_for(replay: int, given: Mapping[str, Any]) -> int:
+    """Images per step: the stream minibatch and, for strategies that replay, so many samples of the memory.
+
+    There are fewer replay samples where the memory could not hold them.
+
+    >>> batch_for(20, {}), batch_for(20, {"stream_batch": 64}), batch_for(20, {"strategy": "finetune"})
+    (30, 84, 10)
+    >>> batch_for(128, {"memory_size": 100})
+    109
+    """
+    config = parse_learner({name: given[name] for name in ("strategy", "variant", "memory") if name in given})
+    strategy = config.parts().strategy
+    stream_batch = given.get("stream_batch", config.stream_batch)
+    memory_size = given.get("memory_size", getattr(config, "memory_size", 0))
+    if not (isinstance(stream_batch, Integral) and isinstance(memory_size, Integral)):
+        return config.batch  # the learner refuses these settings
+    stream_batch, memory_size = int(stream_batch), int(memory_size)
+    if strategy.default_batch(stream_batch) == stream_batch:
+        return stream_batch
+    missing = strategy.replay_size(stream_batch, stream_batch + replay) + 1 - memory_size
+    return stream_batch + max(1, replay - max(0, missing))
+
+
+def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
+    """Images per second that a learner with these settings takes once it replays.
+
+    The measurement ends early where the rate is far below ``at_least``. A backbone of the user's own is copied, so that
+    it learns nothing here.
+    """
+    changes, fill, own = {}, 0, isinstance(settings.get("backbone"), nn.Module)
+    if own:
+        changes["backbone"] = copy.deepcopy(settings["backbone"])
+    config = parse_learner({**settings, "backbone": None} if own else settings, own_backbone=own)
+    if hasattr(config, "memory_size"):
+        changes["memory_size"] = min(config.batch + 1, config.memory_size)  # small, so that it is full soon
+        fill = -(-changes["memory_size"] // config.stream_batch)
+    learner = Learner(**{**settings, **changes})
+    _seconds(learner)  # the first step includes what is set up once
+    rates: list[float] = []
+    for _ in range(fill + MEASURED):
+        rates.append(config.stream_batch / _seconds(learner))
+        # One slow step may be an accident, several in a row are not.
+        if len(rates) >= MEASURED and max(rates[-MEASURED:]) < at_least / 2:
+            break
+    return sorted(rates[-MEASURED:])[MEASURED // 2]
+
+
+def _seconds(learner: Learner) -> float:
+    """The time of one stream minibatch, without the capture of graphs."""
+    config, generator = learner.config, torch.Generator().manual_seed(0)
+    shape = (config.stream_batch, 3, config.image_size, config.image_size)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    preparing = learner.executor.preparing
+    began = time.perf_counter()
+    learner.partial_fit(images)
+    learner.check_finite()  # reads a value back, so the device has finished
+    return time.perf_counter() - began - (learner.executor.preparing - preparing)

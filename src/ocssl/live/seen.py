@@ -1,0 +1,100 @@
+"""Which images were taken, by name: a restart is exact although files come and go in any order.
+
+The index is an SQLite file: memory stays bounded, and what is committed survives any kill. Entries are numbered. A
+checkpoint stores how many there were; entries that are newer than the checkpoint are removed on restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from ocssl.errors import CheckpointError
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS arrivals (
+    source TEXT, name TEXT, number INTEGER, stamp TEXT, problem TEXT, PRIMARY KEY (source, name)
+) WITHOUT ROWID
+"""
+
+
+class SeenIndex:
+    """Names of the images that were learned from or refused, per source.
+
+    Args:
+        path: of the file, which is made if needed.
+        size: number of valid entries; newer ones are removed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, SeenIndex(f"{folder}/seen.sqlite") as index:
+    ...     index.add("cam", "1.jpg")
+    ...     index.add("cam", "2.jpg", stamp="10 bytes", problem="it is broken")
+    ...     index.has("cam", "1.jpg", ""), index.has("cam", "2.jpg", "20 bytes"), index.size
+    (True, False, 2)
+    """
+
+    def __init__(self, path: str | Path, size: int = 0) -> None:
+        self.path = Path(path)
+        self.size = size
+        self._uncommitted: dict[tuple[str, str], tuple[int, str, str | None]] = {}
+        with self._errors():
+            self._file = sqlite3.connect(self.path)
+            self._file.execute(_TABLE)
+            self._file.execute("DELETE FROM arrivals WHERE number > ?", (size,))
+            self._file.commit()
+
+    def add(self, source: str, name: str, *, stamp: str = "", problem: str | None = None) -> None:
+        """Add an image that was used or, with a problem, refused.
+
+        Args:
+            stamp: changes whenever the image's file does.
+        """
+        self.size += 1
+        self._uncommitted[source, name] = (self.size, stamp, problem)
+
+    def has(self, source: str, name: str, stamp: str) -> bool:
+        """Whether an image is finished: it was used, or it was refused and its file has not changed since."""
+        entry = self._uncommitted.get((source, name))
+        if entry is None:
+            with self._errors():
+                query = "SELECT number, stamp, problem FROM arrivals WHERE source = ? AND name = ?"
+                entry = self._file.execute(query, (_encode(source), _encode(name))).fetchone()
+        return entry is not None and (entry[2] is None or entry[1] == stamp)
+
+    def entries(self, source: str) -> Iterator[tuple[str, str | None]]:
+        """Name and problem of every committed image of a source, in order; the problem is None for those used."""
+        with self._errors():
+            query = "SELECT name, problem FROM arrivals WHERE source = ? ORDER BY number"
+            for name, problem in self._file.execute(query, (_encode(source),)):
+                yield name.decode(errors="surrogatepass") if isinstance(name, bytes) else name, problem
+
+    def commit(self) -> None:
+        """Write every entry to disk; after a failure all of them are still known and can be committed later."""
+        rows = [(_encode(source), _encode(name), *entry) for (source, name), entry in self._uncommitted.items()]
+        with self._errors(), self._file:
+            self._file.executemany("INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", rows)
+        self._uncommitted.clear()
+
+    def __enter__(self) -> SeenIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CheckpointError(f"the index of images '{self.path}' cannot be read or written: {error}") from error
+
+
+def _encode(name: str) -> str | bytes:
+    """A name as SQLite takes it: a file name that is not UTF-8 holds surrogates and is stored as bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return name.encode(errors="surrogatepass")
+    return name

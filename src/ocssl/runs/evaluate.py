@@ -1,0 +1,284 @@
+"""Probes of an encoder, during a run and on other data sets.
+
+On a CPU a probe is trained as soon as its features are there. On a GPU several probes take hardly longer than one, so
+features wait until a checkpoint or the end of the run needs them, or until they take too much memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import BaseModel
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional
+
+from ocssl.checkpoint import save_tensors
+from ocssl.common.console import warn
+from ocssl.common.files import atomic_write, slug, writing
+from ocssl.device import oom_guard
+from ocssl.errors import CheckpointError, DataError
+from ocssl.evaluation import Accuracy, ProbeSchedule, extract_parts, knn_probe, linear_probes
+from ocssl.learner import Learner
+from ocssl.runs.config import RunConfig
+from ocssl.runs.data import Splits, load_splits
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.progress import Progress
+
+QUEUE_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
+PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
+
+OnProgress = Callable[[int, int], None]
+
+
+class SplitFeatures(NamedTuple):
+    """Frozen features of the three splits of a data set, ``(n, d)`` each."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return sum(part.numel() * part.element_size() for part in self)
+
+
+def split_features(
+    encode: Callable[[Tensor], Tensor], splits: Splits, progress: OnProgress | None = None
+) -> SplitFeatures:
+    """Features of every image of the splits.
+
+    Args:
+        encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
+        progress: called with the images done and their number.
+    """
+    return SplitFeatures(*extract_parts(encode, splits.subsets, progress=progress))
+
+
+def encoder_of(learner: Learner) -> Callable[[Tensor], Tensor]:
+    """The learner's backbone as a function that takes all images it is given at once."""
+    return lambda images: learner.encode(images, batch=len(images))
+
+
+def raw_pixels(images: Tensor) -> Tensor:
+    """The images themselves, for a probe without an encoder: ``(n, 3 · side²)`` in [0, 1]."""
+    pixels = images.float() / 255
+    side = min(PIXEL_SIDE, images.shape[-1])
+    return functional.adaptive_avg_pool2d(pixels, side).flatten(1)
+
+
+class ProbeQueue:
+    """Features that wait for their linear probes.
+
+    Args:
+        splits: what is measured on.
+        seed: decides the order of the probes' minibatches.
+        schedule: how probes are trained.
+    """
+
+    def __init__(self, splits: Splits, *, seed: int, schedule: ProbeSchedule) -> None:
+        self.splits = splits
+        self._seed = seed
+        self._schedule = schedule
+        self._waiting: dict[str, SplitFeatures] = {}
+
+    def add(self, name: str, features: SplitFeatures) -> None:
+        """Let features wait for their probe under a name."""
+        self._waiting[name] = features
+
+    @property
+    def full(self) -> bool:
+        """Whether the probes should be trained now: always on a CPU, on a GPU when the features take much memory."""
+        waiting = list(self._waiting.values())
+        return any(not f.train.is_cuda for f in waiting) or sum(f.bytes for f in waiting) > QUEUE_BYTES
+
+    def clear(self) -> list[str]:
+        """Drop all features that wait; their names."""
+        names, self._waiting = list(self._waiting), {}
+        return names
+
+    def run(self, progress: OnProgress | None = None) -> dict[str, Accuracy]:
+        """Train the probes of all features that wait, and drop these: test accuracies by name."""
+        if not self._waiting:
+            return {}
+        encoders, splits = list(self._waiting.values()), self.splits
+        self._free_cache()  # what training and extraction left behind is in pieces too small for a stack
+        purpose = f"the probes of {len(encoders)} encoder{'s' * (len(encoders) > 1)}"
+        with oom_guard(encoders[0].train.device, purpose, "free the device"):
+            results = linear_probes(
+                [features.train for features in encoders],
+                splits.train.labels,
+                [features.validation for features in encoders],
+                splits.validation.labels,
+                [features.test for features in encoders],
+                splits.test.labels,
+                seed=self._seed,
+                classes=splits.classes,
+                schedule=self._schedule,
+                progress=progress,
+            )
+        found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
+        self._waiting = {}
+        del encoders
+        self._free_cache()
+        return found
+
+    def _free_cache(self) -> None:
+        """Return device memory that torch holds and does not use."""
+        if self.splits.train.dataset.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def knn(self, features: SplitFeatures) -> Accuracy:
+        """Test accuracy of k-NN."""
+        train, test = self.splits.train, self.splits.test
+        return knn_probe(features.train, train.labels, features.test, test.labels, classes=self.splits.classes)
+
+
+# ---------------------------------------------------------------------- other data sets
+
+
+class TransferResult(BaseModel):
+    """Probes of a finished run's encoder on a data set; accuracies in percent.
+
+    Attributes:
+        dataset: what was measured on.
+        linear, knn: test accuracy of the linear probe and of k-NN.
+        train, validation, test: how many images each split had.
+        protocol: of the run.
+        features_cached: whether features came from an earlier call.
+        feature_seconds, linear_seconds, knn_seconds: time spent.
+    """
+
+    dataset: str
+    linear: float
+    knn: float
+    train: int
+    validation: int
+    test: int
+    protocol: str
+    features_cached: bool
+    feature_seconds: float
+    linear_seconds: float
+    knn_seconds: float
+
+
+def evaluate_on(
+    run: str | Path,
+    dataset: str | None = None,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+) -> TransferResult:
+    """Linear probe and k-NN on a finished run's frozen encoder; kept in the run's folder as ``probes/DATASET.json``.
+
+    What cannot be kept, on a full disk or in a read-only folder, is warned of and costs no number.
+
+    Args:
+        run: the run's folder.
+        dataset: any name or address that :func:`ocssl.data.load` knows; the run's own by default.
+        changes: settings to measure with, e.g. ``data_root``, ``device``, ``samples_per_class``. Unless one of them is
+            ``measure_on``, test images are measured on.
+        cache: keep the features in the run's folder, and use those kept before.
+    """
+    folder, progress = RunFolder(run), progress or Progress()
+    before = folder.read_config()
+    name = dataset or before.dataset
+    # A run on a part of its own set does not decide how much of another set is measured on.
+    whole = {} if name == before.dataset else {"samples_per_class": None}
+    config = before.change(**({"measure_on": "test"} | whole | dict(changes or {})))
+    learner = load_encoder(config, folder)
+    device = learner.train_state.device
+    splits = load_splits(config, device, name)
+    queue = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+    with progress:
+        began = time.perf_counter()
+        place = folder.path / "features" / f"{slug(name)}-{_features_key(folder, splits)}.safetensors"
+        features = _read_features(place, device) if cache else None
+        cached = features is not None
+        if features is None:
+            features = split_features(encoder_of(learner), splits, progress.stage("features"))
+            if cache:
+                _keep(lambda: _write_features(place, features))
+        extracted = time.perf_counter()
+        queue.add(name, features)
+        linear = queue.run(progress.stage("probe"))[name]
+        probed = time.perf_counter()
+        neighbours = queue.knn(features)
+        found = TransferResult(
+            dataset=name,
+            linear=linear.percent,
+            knn=neighbours.percent,
+            train=len(splits.train),
+            validation=len(splits.validation),
+            test=len(splits.test),
+            protocol=config.protocol,
+            features_cached=cached,
+            feature_seconds=extracted - began,
+            linear_seconds=probed - extracted,
+            knn_seconds=time.perf_counter() - probed,
+        )
+    _keep(lambda: _write_json(folder.path / "probes" / f"{slug(name)}.json", found))
+    return found
+
+
+def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
+    """A learner with a finished run's backbone, for use and not for more training."""
+    if not folder.encoder.exists():
+        raise DataError(f"'{folder.path}' has no encoder.safetensors; the run is not finished")
+    learner = Learner(**dict(config.learner) | {"execution": "eager"})
+    try:
+        learner.network.load_state_dict(load_file(folder.encoder))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"'{folder.encoder}' cannot be read as this run's encoder: {reason}") from error
+    return learner
+
+
+def _features_key(folder: RunFolder, splits: Splits) -> str:
+    """Changes with the encoder and with the images measured on."""
+    digest = hashlib.sha256(folder.encoder.read_bytes())
+    for subset in splits.subsets:
+        digest.update(subset.dataset.identity.encode())
+        digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
+    if not place.exists():
+        return None
+    try:
+        return SplitFeatures(**{name: tensor.to(device) for name, tensor in load_file(place).items()})
+    except (SafetensorError, OSError, TypeError) as error:
+        raise CheckpointError(f"the cached features '{place}' cannot be read: {error}; remove them") from error
+
+
+def _keep(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except CheckpointError as error:
+        warn(str(error))
+
+
+def _write_json(place: Path, found: TransferResult) -> None:
+    with writing(place):
+        place.parent.mkdir(exist_ok=True)
+        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
+
+
+def _write_features(place: Path, features: SplitFeatures) -> None:
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in features._asdict().items()}
+    try:
+        with writing(place):
+            place.parent.mkdir(exist_ok=True)
+            atomic_write(place, lambda draft: save_tensors(tensors, draft))
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write '{place}': {error}") from error

@@ -1,0 +1,312 @@
+"""The loop of a run, from its first image to its result.
+
+The learner trains on about a second of the stream at a time (a *stretch*), without work of the host in between. All
+else happens between two stretches, where no minibatch is half done. Everything that decides a number is in a
+checkpoint, so that on a CPU a run that was killed and resumed ends with the same bits as one that was not.
+
+In a process group every process goes through the same run; the main one decides what depends on a clock, measures and
+writes, and the others wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+
+import torch
+
+from ocssl.common.console import warn
+from ocssl.common.signals import Interrupted, StopRequest
+from ocssl.diagnosis import diagnose
+from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
+from ocssl.evaluation import collapsed
+from ocssl.learner import Learner
+from ocssl.results.result import Result
+from ocssl.runs.config import RunConfig
+from ocssl.runs.data import Prefetcher, Schedule, Splits
+from ocssl.runs.evaluate import OnProgress, ProbeQueue, encoder_of, raw_pixels, split_features
+from ocssl.runs.folder import RunFolder
+from ocssl.runs.progress import Progress, Status
+from ocssl.runs.state import PIXELS, START, Measurement, RunState, make_result
+from ocssl.runs.trackers import Trackers
+
+STRETCH_SECONDS = 1.0  # how long the learner is left alone, and how long a request to stop may wait
+
+
+class _Stop(Exception):
+    """Leave whatever is going on; it can be done again."""
+
+
+class RunLoop:
+    """One run in progress; :func:`ocssl.runs.start` and :func:`ocssl.runs.resume` make them.
+
+    Args:
+        config: every setting.
+        folder: where it is kept, already this process's own.
+        learner, state: as they are at the start, or as a checkpoint had them.
+        splits: what is learned from and measured on.
+        schedule: which images arrive when.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        learner: Learner,
+        state: RunState,
+        splits: Splits,
+        schedule: Schedule,
+        trackers: Trackers,
+        progress: Progress,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.learner = learner
+        self.state = state
+        self.splits = splits
+        self.schedule = schedule
+        self.trackers = trackers
+        self.progress = progress
+        self.group = learner.train_state.group
+        self.images = Prefetcher(splits.train.dataset, schedule, self.group)
+        self.probes = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+        self._stop = StopRequest()
+        self._minibatches = 1  # per stretch
+        self._saved_at, self._saved_samples = time.monotonic(), learner.seen
+        self._rate = 0.0
+        self._loss: float | None = None
+        self._probe: str | None = None
+
+    def complete(self) -> Result:
+        """Train, measure and write the result; an :class:`Interrupted` run is saved first."""
+        if self.learner.train_state.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.learner.train_state.device)
+        with self._stop, self.progress:
+            self.trackers.warn = self._warn
+            self.trackers.begin(self.config, self.folder)
+            summary: dict[str, float] = {}
+            try:
+                try:
+                    result = self._train_and_measure()
+                except _Stop:
+                    raise self._leave() from None
+                numbers = {"final": result.final, "avg": result.avg, "cbp": result.cbp_spent}
+                summary = {name: value for name, value in numbers.items() if value is not None}
+                return result
+            except DivergedError as error:
+                raise self._failed(DivergedError(f"{error}; {self._last_checkpoint()}")) from error
+            except OutOfMemoryError as error:
+                go_on = f"{self._last_checkpoint()}; go on with: {self.folder.go_on}"
+                raise self._failed(OutOfMemoryError(f"{error}; {go_on}")) from error
+            except CheckpointError as error:
+                go_on = f"{self._last_checkpoint()}; free some space, then: {self.folder.go_on}"
+                raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
+            finally:
+                self.images.close()
+                self.trackers.end(summary)
+
+    def _train_and_measure(self) -> Result:
+        config, borders = self.config, self.schedule.borders
+        if config.references and config.evaluate != "never" and START not in self.state.measured:
+            self._measure(START)
+        for number in range(self.state.finished, len(borders)):
+            self._train_until(borders[number])
+            last = number + 1 == len(borders)
+            if config.evaluate == "each" or (last and config.evaluate == "final"):
+                self._measure(str(number + 1))
+            if not last:
+                self.learner.boundary()
+            self.state.finished = number + 1
+            self.state.seconds_at.append(self.state.train_seconds)
+            self._update(important=True)
+            self._between_stretches()
+        return self._finish()
+
+    # ------------------------------------------------------------------ training
+
+    def _train_until(self, border: int) -> None:
+        learner, size = self.learner, self.learner.config.stream_batch
+        log_every = self.config.log_every * size
+        while learner.seen < border:
+            next_log = learner.seen - learner.seen % log_every + log_every
+            began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
+            prepared = learner.executor.preparing
+            with self._timed("train_seconds") as watch:
+                learner.partial_fit(self.images.take(began, stop))
+            prepared = learner.executor.preparing - prepared
+            self.state.train_seconds -= prepared
+            self.state.prepare_seconds += prepared
+            self._keep_pace(stop - began, watch.seconds - prepared)
+            if learner.seen == next_log or learner.seen == len(self.schedule):
+                self._log()
+            self._update()
+            self._between_stretches()
+
+    def _keep_pace(self, trained: int, seconds: float) -> None:
+        now = trained / seconds
+        self._rate = now if self._rate == 0 else 0.9 * self._rate + 0.1 * now
+        full = trained == self._minibatches * self.learner.config.stream_batch
+        if full and seconds < STRETCH_SECONDS / 2:
+            self._minibatches *= 2
+        elif seconds > STRETCH_SECONDS:
+            self._minibatches = max(1, self._minibatches // 2)
+        self._minibatches = self.group.broadcast(self._minibatches)
+
+    def _log(self) -> None:
+        self.learner.check_finite()
+        losses, signs = self.learner.losses, diagnose(self.learner)
+        self._loss = losses["total"]
+        spent = self.learner.budget
+        line = {"kind": "train", "samples": self.learner.seen, "steps": spent.steps, "cbp": spent.spent}
+        self.folder.append({**line, "losses": losses, **signs})
+        self.trackers.log(
+            {f"loss/{name}": value for name, value in losses.items()} | signs | {"cbp": spent.spent}, self.learner.seen
+        )
+        reason = collapsed(signs.get("feature_std"), signs.get("effective_rank"))
+        if reason and not self.state.collapsed:
+            self._warn(f"at image {self.learner.seen} {reason}")
+        self.state.collapsed = reason is not None
+
+    def _between_stretches(self) -> None:
+        """Everything that a run does besides training and measuring: stop where asked, save where due."""
+        if self.group.any(self._stop.pending):
+            raise _Stop
+        minutes, samples = self.config.checkpoint_minutes, self.config.checkpoint_samples
+        by_clock = minutes > 0 and time.monotonic() - self._saved_at >= 60 * minutes
+        by_samples = samples is not None and self.learner.seen // samples > self._saved_samples // samples
+        if self.group.broadcast(by_clock or by_samples):
+            self._save()
+
+    # ------------------------------------------------------------------ measuring
+
+    def _measure(self, point: str) -> None:
+        if not self.group.is_main:
+            self.state.measured[point] = Measurement(self.learner.seen)
+            return
+        with self._timed("eval_seconds"), self.group.no_timeout():
+            features = split_features(encoder_of(self.learner), self.splits, self._work("features"))
+            found = Measurement(self.learner.seen, knn=self.probes.knn(features) if self.config.knn else None)
+        self.probes.add(point, features)
+        self.state.measured[point] = found
+        if found.knn is not None:
+            self._probe = f"k-NN {found.knn.percent:.1f} %"
+        if self.probes.full:
+            self._run_probes()
+
+    def _run_probes(self) -> None:
+        """Train the probes that wait and record their accuracies."""
+        with self._timed("eval_seconds"), self.group.no_timeout():
+            linear = self.probes.run(self._work("probe"))
+        for point, accuracy in linear.items():
+            found = self.state.measured[point]
+            found.linear = accuracy
+            numbers = {"linear": accuracy.percent} | ({"knn": found.knn.percent} if found.knn else {})
+            self.folder.append({"kind": "probe", "point": point, "samples": found.samples, **numbers})
+            self.trackers.log({f"probe/{name}": value for name, value in numbers.items()}, found.samples)
+            self._probe = f"probe {accuracy.percent:.1f} %"
+
+    def _measure_pixels(self) -> None:
+        with self._timed("eval_seconds"), self.group.no_timeout():
+            pixels = split_features(raw_pixels, self.splits, self._work("pixels"))
+        self.probes.add(PIXELS, pixels)
+        self.state.measured[PIXELS] = Measurement(0)
+        self._run_probes()
+
+    # ------------------------------------------------------------------ saving, stopping, ending
+
+    def _save(self) -> None:
+        self._run_probes()  # features are never saved, only what the probes made of them
+        besides = {"config": self.config.digest(), "samples": self.learner.seen, "threads": torch.get_num_threads()}
+        state = self.state.to_dict() | besides
+        place = self.folder.save(self.learner, state, self.config.keep_checkpoints)
+        self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
+        self.folder.note(f"saved {place.name} at image {self.learner.seen}")
+
+    def _finish(self) -> Result:
+        config = self.config
+        self._run_probes()
+        wanted = config.references and config.evaluate != "never" and PIXELS not in self.state.measured
+        if wanted and self.group.is_main:
+            self._measure_pixels()
+        self._save()
+        self.folder.write_encoder(self.learner.network.state_dict())
+        result = make_result(config, self.schedule, self.learner, self.state)
+        self.folder.write_result(result.to_json())
+        self.folder.note("finished")
+        return result
+
+    def _leave(self) -> Interrupted:
+        self._stop.pending = False
+        if self.learner.train_state.device.type == "cpu":  # the probe in progress takes long; it is begun again later
+            for point in self.probes.clear():
+                del self.state.measured[point]
+        self._save()
+        self.folder.note(f"stopped by signal {self._stop.number}")
+        message = f"stopped and saved at image {self.learner.seen}; go on with: {self.folder.go_on}"
+        return Interrupted(message, self._stop.number or signal.SIGTERM)
+
+    def _failed(self, error: Exception) -> Exception:
+        with contextlib.suppress(CheckpointError):
+            self.folder.note(str(error))
+        return error
+
+    def _last_checkpoint(self) -> str:
+        checkpoints = self.folder.list_checkpoints()
+        return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
+
+    # ------------------------------------------------------------------ reporting
+
+    def _update(self, *, important: bool = False) -> None:
+        borders = self.schedule.borders
+        status = Status(
+            samples=self.learner.seen,
+            total=len(self.schedule),
+            experience=min(self.state.finished + 1, len(borders)),
+            experiences=len(borders),
+            cbp=self.learner.budget.spent,
+            cbp_planned=self.state.cbp_before + self.schedule.cbp,
+            rate=self._rate,
+            loss=self._loss,
+            probe=self._probe,
+            preparing=self.learner.executor.preparing,
+        )
+        self.progress.update(status, important=important)
+
+    def _work(self, what: str) -> OnProgress:
+        def progress(done: int, total: int) -> None:
+            if self._stop.pending and self.group.single:  # in a group, no process leaves while others wait
+                raise _Stop
+            self.progress.work(what, done, total)
+
+        return progress
+
+    def _warn(self, text: str) -> None:
+        self.state.warnings.append(text)
+        self.folder.note(f"warning: {text}")
+        warn(text)
+
+    @contextlib.contextmanager
+    def _timed(self, account: str) -> Iterator[_Stopwatch]:
+        watch = _Stopwatch(self.learner.train_state.device)
+        try:
+            yield watch
+        finally:
+            setattr(self.state, account, getattr(self.state, account) + watch.stop())
+
+
+class _Stopwatch:
+    """Seconds until the device has finished its work."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._began = time.perf_counter()
+        self.seconds = 0.0
+
+    def stop(self) -> float:
+        """Wait for the device and read the time."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.seconds = time.perf_counter() - self._began
+        return self.seconds

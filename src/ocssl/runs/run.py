@@ -1,0 +1,192 @@
+"""Starting a run in a new folder, and going on with one that stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ocssl import checkpoint
+from ocssl.common.files import now
+from ocssl.data.cache import cache_root
+from ocssl.device import threads
+from ocssl.distributed import current
+from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.learner import Learner
+from ocssl.nn import Encoder
+from ocssl.nn.ema import copy_weights
+from ocssl.results.result import Result
+from ocssl.runs.config import RunConfig, merged, parse
+from ocssl.runs.data import Schedule, Splits, load_splits, make_schedule
+from ocssl.runs.environment import runs_at_once
+from ocssl.runs.folder import RunFolder, open_folder
+from ocssl.runs.loop import RunLoop
+from ocssl.runs.progress import Progress
+from ocssl.runs.state import RunState
+from ocssl.runs.trackers import Trackers
+
+
+def start(config: RunConfig, output: str | Path, progress: Progress | None = None) -> Result:
+    """Begin a run in an empty or new folder and complete it.
+
+    Nothing is written before everything that the configuration names was found and fits together.
+    """
+    _check_environment()
+    folder = open_folder(output)
+    folder.check_free()
+    trackers = _trackers(config)
+    learner, state = _begin(config)
+    splits = _splits(config, learner)
+    schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
+    if config.evaluate != "never":
+        _check_measurable(config, splits, schedule)
+    with folder.lock():
+        folder.create(config)
+        folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
+        loop = RunLoop(config, folder, learner, state, splits, schedule, trackers, progress or Progress())
+        return loop.complete()
+
+
+def resume(path: str | Path, changes: Mapping[str, Any] | None = None, progress: Progress | None = None) -> Result:
+    """Go on with a run from its last checkpoint, or from its start if it has none.
+
+    Args:
+        changes: settings to have from now on; only those that affect no number may differ.
+    """
+    _check_environment()
+    folder = open_folder(path)
+    config = with_changes(folder, changes or {})
+    trackers = _trackers(config)
+    with folder.lock(), threads(_threads_of(folder)):
+        folder.remove_drafts()
+        learner, state = _restore(config, folder)
+        splits = _splits(config, learner)
+        schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
+        folder.note(f"resumed at image {learner.seen}")
+        loop = RunLoop(config, folder, learner, state, splits, schedule, trackers, progress or Progress())
+        return loop.complete()
+
+
+def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+    """A run's configuration with changes; :class:`ConfigError` if one of them affects a number."""
+    before = folder.read_config()
+    old, new = before.to_dict(), merged(before.to_dict(), changes)
+    fixed = before.only("experiment", "numbers")
+    try:
+        after = parse(new)
+    except ConfigError:  # a change that the other settings of the run do not fit
+        name = next((name for name in changes if name in fixed and old[name] != new[name]), None)
+        if name is None:
+            raise
+    else:
+        name, new = before.difference(after), after.to_dict()
+        if name is None:
+            return after
+    raise ConfigError(
+        f"'{folder.path}' runs with {name} {old.get(name)}, which a resumed run cannot change to {new.get(name)}; "
+        "start another run with its own --output"
+    )
+
+
+def warm_start(learner: Learner, run: str | Path) -> int:
+    """Give a new learner the encoder of a run's last checkpoint, and the method's heads where the methods agree.
+
+    The optimiser, the memory and the strategy begin afresh.
+
+    Returns:
+        the CBP that went into those networks; the learner's own count goes on from there.
+    """
+    folder = RunFolder(run)
+    folder.read_config()
+    checkpoints = folder.list_checkpoints()
+    if not checkpoints:
+        raise ConfigError(f"'{run}' has no checkpoint to start from")
+    facts, tensors = checkpoint.read(checkpoints[-1] / "learner", "learner")
+    state = learner.train_state
+    try:
+        state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
+        same_method = (facts["config"] if "config" in facts else facts["parameters"])["method"] == learner.config.method
+        if state.strategy.method is not None and same_method:
+            state.strategy.method.load_state_dict(checkpoint.sub_state(tensors, "strategy.method."))
+        spent = int(facts["budget"]["spent"])
+    except (KeyError, RuntimeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"the networks of '{run}' do not fit this run's: {reason}") from error
+    # Teachers and snapshots were copied from an untrained encoder when the strategy was built.
+    for module in state.strategy.modules():
+        if isinstance(module, Encoder):
+            copy_weights(module, state.encoder)
+    learner.budget.spent = spent
+    return spent
+
+
+def _begin(config: RunConfig) -> tuple[Learner, RunState]:
+    learner, state = Learner(**dict(config.learner)), RunState(started=now())
+    if config.init_from is not None:
+        state.cbp_before = warm_start(learner, config.init_from)
+    return learner, state
+
+
+def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, RunState]:
+    checkpoints = folder.list_checkpoints()
+    if not checkpoints:
+        folder.cut_metrics(0)
+        return _begin(config)
+    latest = checkpoints[-1]
+    with _hint(checkpoints):
+        saved = folder.read_state(latest)
+        if saved.get("config") not in folder.digests(config):
+            raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
+        learner, state = Learner.load(latest / "learner", device=config.learner.device), RunState.from_dict(saved)
+        if learner.config != config.learner:
+            raise CheckpointError(f"'{latest / 'learner'}' is the learner of another run")
+    folder.cut_metrics(saved["metrics_bytes"])
+    return learner, state
+
+
+@contextlib.contextmanager
+def _hint(checkpoints: Sequence[Path]) -> Iterator[None]:
+    """Add to an error about the last checkpoint how to go on without it."""
+    try:
+        yield
+    except CheckpointError as error:
+        to = f"go on from {checkpoints[-2].name}" if len(checkpoints) > 1 else "begin again"
+        raise CheckpointError(f"{error}; remove '{checkpoints[-1]}' to {to}") from error
+
+
+def _threads_of(folder: RunFolder) -> int:
+    """CPU threads of the run before it stopped, or of this process if the machine has fewer cores."""
+    checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
+    with _hint(checkpoints):
+        before = folder.read_state(checkpoints[-1]).get("threads") if checkpoints else None
+    return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else here
+
+
+def _check_environment() -> None:
+    """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
+    runs_at_once()
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
+
+
+def _splits(config: RunConfig, learner: Learner) -> Splits:
+    """The images; in a process group the main process decodes those that are not yet in the cache."""
+    group = learner.train_state.group
+    with group.no_timeout(), group.main_first():
+        return load_splits(config, learner.train_state.device)
+
+
+def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> None:
+    """Refuse a run whose result would lack the accuracy of an experience."""
+    tested = set(splits.test.labels.tolist())
+    for number, classes in enumerate(schedule.experiences, start=1):
+        if tested.isdisjoint(classes):
+            named = f"{config.measure_on} image of experience {number}, classes {', '.join(map(str, classes))}"
+            raise DataError(f"{config.dataset} has no {named}; add some, use fewer experiences, or set evaluate=never")
+
+
+def _trackers(config: RunConfig) -> Trackers:
+    return Trackers(config.trackers if current().is_main else [])

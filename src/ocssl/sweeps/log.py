@@ -1,0 +1,131 @@
+"""The trials of a sweep and the file that holds them.
+
+The file is replaced as a whole after every change, so a reader finds each trial in it once. It holds no times and no
+number of attempts, so that a disturbed sweep ends with the same bytes as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ocssl.common.console import short_value
+from ocssl.common.files import atomic_write, slug, writing
+from ocssl.errors import CheckpointError
+from ocssl.sweeps.space import Scalar
+
+KEYS = ("values", "seeds", "scores", "cbp", "reasons", "folder")
+"""Attributes of a trial in the file; its number is called ``trial`` there."""
+
+
+@dataclass
+class Trial:
+    """A configuration that is tried with each of the seeds; the other lists are in the order of the seeds.
+
+    Attributes:
+        number: from 1, in the order of proposal.
+        values: of the settings that vary and that this configuration reads.
+        scores: of its runs, in percent, on validation images; None where a run failed or is not over.
+        cbp: spent by its runs; None where a run failed or is not over.
+        reasons: why runs failed; None where a run succeeded or is not over.
+        folder: of its runs, relative to the folder of the sweep.
+    """
+
+    number: int
+    values: dict[str, Scalar]
+    seeds: list[int]
+    scores: list[float | None] = field(default_factory=list)
+    cbp: list[int | None] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    folder: str = ""
+
+    def __post_init__(self) -> None:
+        for results in (self.scores, self.cbp, self.reasons):
+            results += [None] * (len(self.seeds) - len(results))
+        plain = ",".join(f"{name}={short_value(value)}" for name, value in self.values.items())
+        self.folder = self.folder or f"trials/{slug(f'{self.number:03d}-{plain}')}"
+
+    @property
+    def missing(self) -> list[int]:
+        """Seeds whose runs are not over."""
+        runs = zip(self.seeds, self.cbp, self.reasons, strict=True)
+        return [seed for seed, cbp, reason in runs if cbp is None and reason is None]
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed: the reason of the first seed that did."""
+        return next(filter(None, self.reasons), None)
+
+    @property
+    def state(self) -> Literal["open", "done", "failed"]:
+        """A trial fails when one of its runs does."""
+        return "open" if self.missing else "failed" if self.reason else "done"
+
+    @property
+    def score(self) -> float | None:
+        """Mean over the seeds; None unless every run succeeded."""
+        found = [score for score in self.scores if score is not None]
+        return sum(found) / len(found) if self.state == "done" else None
+
+
+class TrialLog:
+    """Every trial of a sweep, on disk at any moment.
+
+    Args:
+        path: the file ``trials.jsonl``, which is read if it exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.trials: list[Trial] = []
+        try:
+            lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+            self.trials = [Trial(line["trial"], **{key: line[key] for key in KEYS}) for line in lines]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"'{path}' is not a list of trials: {error!r}") from error
+
+    def add(self, configurations: Iterable[Mapping[str, Scalar]], seeds: list[int]) -> list[Trial]:
+        """Append a trial for each configuration."""
+        first = len(self.trials) + 1
+        added = [Trial(number, dict(values), list(seeds)) for number, values in enumerate(configurations, first)]
+        self.trials += added
+        self._write()
+        return added
+
+    def record(
+        self, trial: Trial, seed: int, score: float | None = None, cbp: int | None = None, reason: str | None = None
+    ) -> None:
+        """Store how a run of a trial ended."""
+        place = trial.seeds.index(seed)
+        trial.scores[place], trial.cbp[place], trial.reasons[place] = score, cbp, reason
+        self._write()
+
+    def best(self) -> Trial | None:
+        """The trial with the highest score, the earliest of equals."""
+        done = [trial for trial in self.trials if trial.score is not None]
+        return max(done, key=lambda trial: (trial.score, -trial.number), default=None)
+
+    def _write(self) -> None:
+        found = [
+            {
+                "trial": trial.number,
+                **{key: getattr(trial, key) for key in KEYS},
+                "state": trial.state,
+                "score": trial.score,
+            }
+            for trial in self.trials
+        ]
+        with writing(self._path):
+            atomic_write(self._path, "".join(json.dumps(line) + "\n" for line in found))
+
+
+def describe(values: Mapping[str, Scalar]) -> str:
+    """Values in a sentence.
+
+    >>> describe({"lr": 0.1, "memory": "fifo"})
+    'lr 0.1, memory fifo'
+    """
+    return ", ".join(f"{name} {short_value(value)}" for name, value in values.items())

@@ -1,0 +1,153 @@
+"""Alignment: which features meet which target, in the default algorithms and their variants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from ocssl.errors import ConfigError
+from ocssl.losses import negative_cosine
+from ocssl.nn.encoder import over_views
+from ocssl.strategies import CaSSLe, CaSSLeR, ClaB, ClaE, ClaR, Pfr, registry
+from ocssl.strategies.authors import CaSSLeAuthors, CaSSLeOriginal, ClaBAuthors, PfrOriginal
+
+STREAM, REPLAY = slice(0, 3), slice(3, 8)
+CASES = [(ClaB, STREAM, 0.1), (ClaE, REPLAY, 0.3), (CaSSLe, STREAM, 1.0), (CaSSLeR, REPLAY, 1.0), (Pfr, STREAM, 1.0)]
+joint_or_not = pytest.mark.parametrize("joint", [True, False])
+
+
+def made(build, kind, **options):
+    batch = 8 if kind.composition == "stream+replay" else 3
+    return build(kind, batch=batch, **options)
+
+
+def by_hand(strategy, views, features, rows, joint, omega):
+    """ω times the negative cosine of the aligned features and those of the target's network."""
+    level = strategy.level
+    target = getattr(strategy.target.network(views[:, rows], joint), level)
+    predicted = over_views(strategy.aligner, getattr(features, level)[:, rows], joint)
+    return omega * negative_cosine(predicted, target)
+
+
+@joint_or_not
+@pytest.mark.parametrize(("kind", "rows", "omega"), CASES)
+def test_the_penalty_is_the_weighted_distance_of_the_aligned_rows(
+    build, some_views, batch_of, kind, rows, omega, joint
+):
+    strategy, encoder = made(build, kind)
+    strategy.target.ready = True
+    views = some_views(8)
+    features = encoder(views, joint)
+    got = strategy.penalty(batch_of(3, 5), views, features)
+    torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, rows, joint, omega))
+    scaled, _ = made(build, kind, omega=2.5)
+    scaled.target.ready = True
+    got = scaled.penalty(batch_of(3, 5), views, features)
+    torch.testing.assert_close(got["alignment"], by_hand(scaled, views, features, rows, joint, 2.5))
+
+
+@joint_or_not
+def test_cla_r_aligns_both_views_to_the_stored_feature(build, some_views, batch_of, joint):
+    strategy, encoder = made(build, ClaR)
+    views, stored = some_views(8), torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
+    features = encoder(views, joint)
+    got = strategy.penalty(replace(batch_of(3, 5), recalled={"features": stored}), views, features)
+    predicted = over_views(strategy.aligner, features.projected[:, REPLAY], joint)
+    torch.testing.assert_close(got["alignment"], negative_cosine(predicted, stored[None].expand(2, -1, -1)))
+    assert strategy.columns()["features"].shape == (7,)
+
+
+@pytest.mark.parametrize("kind", [CaSSLe, CaSSLeR, Pfr])
+def test_without_a_boundary_there_is_no_target(build, some_views, batch_of, kind):
+    strategy, encoder = made(build, kind)
+    views = some_views(8)
+    features = encoder(views, joint=True)
+    assert strategy.penalty(batch_of(3, 5), views, features) == {}
+    strategy.boundary(encoder)
+    assert strategy.penalty(batch_of(3, 5), views, features).keys() == {"alignment"}
+    twin, _ = made(build, kind)
+    twin.load_host_state(strategy.host_state())
+    assert twin.target.ready
+
+
+@pytest.mark.parametrize("kind", [ClaE, CaSSLeR])
+def test_without_replay_samples_nothing_is_aligned(build, some_views, batch_of, kind):
+    strategy, encoder = made(build, kind)
+    strategy.target.ready = True
+    views = some_views(3)
+    assert strategy.penalty(batch_of(3, 0), views, encoder(views, joint=True)) == {}
+
+
+def test_the_aligner_has_the_chosen_width_or_a_default(build):
+    def widths(kind, **options):
+        first, *_, last = made(build, kind, **options)[0].aligner
+        return first.in_features, first.out_features, last.out_features
+
+    assert widths(ClaE) == (7, 5, 7)
+    assert widths(ClaE, aligner_dim=9) == (7, 9, 7)
+    assert widths(Pfr) == (6, 3, 6)
+    assert widths(Pfr, aligner_dim=9) == (6, 9, 6)
+    assert widths(CaSSLeOriginal) == (7, 2048, 7)
+    for width in (0, -3, 2.5):
+        with pytest.raises(ConfigError, match="aligner_dim must be a whole number of at least 1 or unset"):
+            made(build, ClaE, aligner_dim=width)
+
+
+@pytest.mark.parametrize(("name", "value"), [("omega", -0.1), ("tau", 1.1), ("tau", -0.1)])
+def test_weights_and_decays_out_of_range_are_refused(build, name, value):
+    with pytest.raises(ConfigError, match=f"{name} must be a number"):
+        made(build, ClaE, **{name: value})
+
+
+@pytest.mark.parametrize("kind", [ClaR, CaSSLe, Pfr])
+def test_tau_belongs_to_strategies_with_a_moving_average(build, kind):
+    with pytest.raises(ConfigError, match="unknown setting 'tau'"):
+        made(build, kind, tau=0.9)
+
+
+# ------------------------------------------------------------------------------------------------------- variants
+
+
+@pytest.mark.parametrize("name", ["cla-b", "cla-e", "cassle", "cassle-r", "pfr"])
+def test_with_the_settings_of_the_default_a_variant_is_the_default(build, some_views, batch_of, name):
+    views = some_views(8)
+    default, encoder = made(build, registry.get(name))
+    default.target.ready = True
+    features = encoder(views, joint=False)
+    expected = default.penalty(batch_of(3, 5), views, features)
+    for variant in registry.variants(name):
+        kind = registry.get(name, variant)
+        options = {"joint_target": False, "distance": "cosine", "aligner_dim": None}
+        strategy, _ = made(build, kind, **options)
+        strategy.target.ready = True
+        assert torch.equal(strategy.penalty(batch_of(3, 5), views, features)["alignment"], expected["alignment"])
+
+
+def test_the_authors_pass_the_views_of_target_and_aligner_together(build, some_views, batch_of):
+    strategy, encoder = made(build, ClaBAuthors)
+    views = some_views(8)
+    features = encoder(views, joint=False)
+    got = strategy.penalty(batch_of(3, 5), views, features)
+    torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, STREAM, joint=True, omega=0.1))
+
+
+@pytest.mark.parametrize("from_start", [True, False])
+def test_the_authors_align_to_the_untrained_network(build, from_start):
+    strategy, _ = made(build, CaSSLeAuthors, from_start=from_start)
+    assert strategy.target.ready == from_start
+    assert made(build, CaSSLeAuthors)[0].target.ready
+    assert not made(build, CaSSLeOriginal)[0].target.ready
+
+
+@pytest.mark.parametrize("kind", [CaSSLeOriginal, PfrOriginal])
+def test_the_distance_can_be_that_of_the_method(build, some_views, batch_of, kind, monkeypatch):
+    strategy, encoder = made(build, kind, distance="method")
+    strategy.target.ready = True
+    asked = []
+    monkeypatch.setattr(strategy.method, "distance", lambda p, t: asked.append((p.shape, t.shape)) or p.mean())
+    views = some_views(8)
+    strategy.penalty(batch_of(3, 5), views, encoder(views, joint=True))
+    assert len(asked) == 1
+    assert asked[0][0] == asked[0][1]

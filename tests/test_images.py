@@ -1,0 +1,221 @@
+"""Whatever a user calls images: what is taken, and what is refused with the reason."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ocssl.errors import InputError
+from ocssl.imaging import as_uint8, decode
+
+SIZE = 8
+
+
+def pixels(n: int = 5) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (n, SIZE, SIZE, 3), dtype=np.uint8)
+
+
+def channels_first(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.moveaxis(array, -1, 1).copy())
+
+
+# ------------------------------------------------------------------------------------------------------ what is taken
+
+
+def test_arrays_tensors_and_pil_images_of_the_same_pixels_are_the_same():
+    array = pixels()
+    expected = channels_first(array)
+    for images in (array, expected, [Image.fromarray(one) for one in array], tuple(Image.fromarray(o) for o in array)):
+        got = as_uint8(images, SIZE)
+        assert got.dtype == torch.uint8
+        assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_every_byte_survives_the_way_through_floats(dtype):
+    array = np.arange(256, dtype=np.uint8).repeat(3).reshape(4, SIZE, SIZE, 3)
+    floats = (array.astype(np.float64) / 255).astype(dtype)
+    expected = channels_first(array)
+    assert torch.equal(as_uint8(floats, SIZE), expected)
+    assert torch.equal(as_uint8(channels_first(floats), SIZE), expected)
+
+
+def test_views_into_larger_arrays_are_taken():
+    array = pixels(10)
+    assert torch.equal(as_uint8(array[::-2], SIZE), channels_first(array[::-2]))
+    assert torch.equal(as_uint8(array[..., ::-1], SIZE), channels_first(array[..., ::-1]))
+
+
+def test_arrays_that_may_not_be_written_are_taken_without_a_warning():
+    """Memory-mapped data sets are such arrays."""
+    array = pixels()
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(as_uint8(array, SIZE), channels_first(array))
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1", "CMYK"])
+def test_pil_images_of_any_mode_become_rgb(mode):
+    picture = Image.fromarray(pixels(1)[0]).convert(mode)
+    assert torch.equal(as_uint8([picture], SIZE)[0], channels_first(np.asarray(picture.convert("RGB"))[None])[0])
+
+
+def test_pil_images_of_another_size_are_resized_each_on_its_own():
+    grey = [Image.new("RGB", size, (10, 20, 30)) for size in ((3, 50), (SIZE, SIZE), (64, 9))]
+    got = as_uint8(grey, SIZE)
+    assert torch.equal(got, torch.tensor([10, 20, 30], dtype=torch.uint8).view(1, 3, 1, 1).expand(3, 3, SIZE, SIZE))
+
+
+def saved(name: str, image: Image.Image, folder: Path) -> Path:
+    image.save(folder / name)
+    return folder / name
+
+
+def half_transparent(image: Image.Image) -> Image.Image:
+    clear = image.copy()
+    clear.putalpha(Image.linear_gradient("L").resize(image.size))
+    return clear
+
+
+PHOTO = Image.fromarray(pixels(30).reshape(40, 48, 3)).resize((60, 50))
+FILES = {
+    "wide.png": PHOTO,
+    "tall.png": PHOTO.rotate(90, expand=True),
+    "large.jpg": PHOTO.resize((400, 300)),  # Pillow decodes large JPEG files straight to a fraction of their size
+    "sixteen-bits.png": Image.fromarray(np.asarray(PHOTO.convert("L")).astype(np.uint16) * 257),
+    "rgba.png": half_transparent(PHOTO),
+    "grey-with-alpha.png": half_transparent(PHOTO.convert("L")),
+    "palette.png": PHOTO.convert("P"),
+    "cmyk.jpg": PHOTO.convert("CMYK"),
+    "grey.png": PHOTO.convert("L"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pil_image_gives_the_bytes_that_its_file_gives(name, tmp_path):
+    path = saved(name, FILES[name], tmp_path)
+    expected = torch.from_numpy(decode(path, SIZE))
+    with Image.open(path) as image:
+        before = (image.size, image.mode)
+        assert torch.equal(as_uint8([image], SIZE)[0], expected)
+        assert (image.size, image.mode) == before
+        assert np.array_equal(np.asarray(image), np.asarray(Image.open(path)))
+
+
+def test_pil_images_lose_their_borders_and_keep_their_proportions():
+    wide = np.zeros((SIZE, 3 * SIZE, 3), np.uint8)
+    wide[:, SIZE : 2 * SIZE] = pixels(1)[0]
+    assert torch.equal(as_uint8([Image.fromarray(wide)], SIZE), channels_first(pixels(1)))
+
+
+def test_sixteen_bits_of_a_pil_image_are_scaled_and_its_transparency_lies_on_white():
+    grey = Image.fromarray(np.full((SIZE, SIZE), 100 * 257, np.uint16))
+    clear = Image.new("RGBA", (SIZE, SIZE), (9, 9, 9, 0))
+    assert as_uint8([grey, clear], SIZE).flatten(1).unique(dim=1).tolist() == [[100], [255]]
+
+
+# ----------------------------------------------------------------------------------------------------- what is refused
+
+
+def refused(images, *words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        as_uint8(images, SIZE)
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint16", "bool", "complex64", "object", ">f4"])
+def test_an_array_of_the_wrong_dtype_is_refused_by_its_name(dtype):
+    refused(pixels().astype(dtype), "uint8 or float in [0, 1]", dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool, torch.complex64])
+def test_a_tensor_of_the_wrong_dtype_is_refused_by_its_name(dtype):
+    refused(channels_first(pixels()).to(dtype), "uint8 or float in [0, 1]", str(dtype))
+
+
+@pytest.mark.parametrize("shape", [(SIZE, SIZE, 3), (5, SIZE, SIZE), (5, SIZE, SIZE, 1), (5, SIZE, SIZE, 4), (), (0,)])
+def test_an_array_of_the_wrong_shape_is_refused_by_its_shape(shape):
+    refused(np.zeros(shape, dtype=np.uint8), "(n, height, width, 3)", str(shape))
+
+
+@pytest.mark.parametrize("shape", [(3, SIZE, SIZE), (5, 1, SIZE, SIZE), (5, SIZE, SIZE, 3), (2, 5, 3, SIZE, SIZE), ()])
+def test_a_tensor_of_the_wrong_shape_is_refused_by_its_shape(shape):
+    refused(torch.zeros(shape, dtype=torch.uint8), "(n, 3, height, width)", str(shape))
+
+
+def test_an_array_with_channels_first_is_recognised():
+    refused(np.zeros((5, 3, SIZE, SIZE), dtype=np.uint8), "channels first?")
+
+
+@pytest.mark.parametrize("height_width", [(SIZE, SIZE + 1), (SIZE + 1, SIZE), (2 * SIZE, 2 * SIZE), (0, 0)])
+def test_images_of_another_size_are_refused_by_both_sizes(height_width):
+    height, width = height_width
+    words = (f"{height}×{width}", f"image_size={SIZE}")
+    refused(np.zeros((5, height, width, 3), dtype=np.uint8), *words)
+    refused(torch.zeros(5, 3, height, width, dtype=torch.uint8), *words)
+
+
+@pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, float("inf"), float("-inf")])
+def test_floats_outside_zero_to_one_are_refused_with_the_range_they_have(bad):
+    array = pixels().astype(np.float32) / 255
+    array[3, 2, 1, 0] = bad
+    refused(array, "float images must lie in [0, 1]", f"{bad:g}")
+    refused(channels_first(array), "float images must lie in [0, 1]", f"{bad:g}")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_single_nan_is_refused(dtype):
+    array = (pixels() / 255).astype(dtype)
+    array[4, 7, 7, 2] = np.nan
+    refused(array, "NaN")
+    refused(channels_first(array), "NaN")
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [np.zeros((0, SIZE, SIZE, 3), np.uint8), torch.zeros(0, 3, SIZE, SIZE, dtype=torch.uint8), [], ()],
+    ids=["array", "tensor", "list", "tuple"],
+)
+def test_an_empty_batch_is_refused(nothing):
+    refused(nothing, "empty")
+
+
+@pytest.mark.parametrize("thing", [None, 7, "images.npy", {"images": 1}, Image.new("RGB", (SIZE, SIZE))])
+def test_what_is_not_images_is_refused_by_its_type(thing):
+    refused(thing, "list of PIL images", type(thing).__name__)
+
+
+def test_a_list_with_something_else_in_it_is_refused_by_its_place():
+    refused([Image.new("RGB", (SIZE, SIZE)), pixels()[0]], "item 1", "ndarray")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_an_image_file_that_breaks_off_is_refused_by_its_place(kind):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(buffer, kind)
+    broken = Image.open(io.BytesIO(buffer.getvalue()[: len(buffer.getvalue()) // 2]))
+    refused([Image.new("RGB", (SIZE, SIZE)), broken], "item 1", "not readable")
+
+
+def test_a_png_with_a_damaged_chunk_is_refused_by_its_place():
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(buffer, "PNG")
+    damaged = bytearray(buffer.getvalue())
+    middle = damaged.index(b"IDAT")
+    damaged[middle + 4 : middle + 4 + 2000] = bytes(2000)
+    refused([Image.open(io.BytesIO(bytes(damaged)))], "item 0", "not readable")
+
+
+def test_a_pil_image_of_floating_point_numbers_is_refused_by_its_place():
+    refused([Image.new("RGB", (SIZE, SIZE)), Image.new("F", (SIZE, SIZE))], "item 1", "floating point")

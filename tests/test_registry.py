@@ -1,0 +1,225 @@
+"""Registries: names from decorators, installed packages and the environment; unknown names; variants."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+
+import ocssl
+from ocssl import augment, memory, methods, nn, optim, strategies
+from ocssl.errors import ConfigError
+from ocssl.registry import Registry, unknown
+
+
+def test_the_shipped_names_are_those_of_the_paper_in_its_order():
+    expected = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr"
+    assert strategies.registry.names() == expected.split()
+    assert methods.registry.names() == ["simsiam", "simclr"]
+    assert memory.registry.names() == ["fifo", "reservoir", "minred"]
+    assert optim.registry.names() == ["sgd"]
+    assert augment.registry.names() == ["simclr"]
+    assert nn.backbones.registry.names() == ["resnet18", "convnet"]
+
+
+@pytest.mark.parametrize(
+    ("get", "wrong", "right"),
+    [
+        (strategies.registry.get, "clae", "cla-e"),
+        (strategies.registry.get, "finetuning", "finetune"),
+        (methods.registry.get, "SimSiam", "simsiam"),
+        (memory.registry.get, "resevoir", "reservoir"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest_and_all_known_ones(get, wrong, right):
+    with pytest.raises(ConfigError, match=f"unknown [a-z]+ '{wrong}'; did you mean '{right}'\\? Known: "):
+        get(wrong)
+
+
+def test_a_name_like_no_other_is_refused_without_a_guess():
+    message = str(unknown("memory", "quux", ["fifo", "reservoir"]))
+    assert message == "unknown memory 'quux'. Known: fifo, reservoir"
+
+
+def test_a_decorator_registers_and_gives_the_thing_back():
+    animals = Registry[type]("animal")
+
+    @animals.register("cat")
+    class Cat: ...
+
+    assert animals.get("cat") is Cat
+    assert "cat" in animals
+    assert "dog" not in animals
+
+
+def test_names_come_in_the_order_of_registration():
+    animals = Registry[str]("animal")
+    for name in ("zebra", "ant", "mole"):
+        animals.register(name)(name.upper())
+    assert animals.names() == ["zebra", "ant", "mole"]
+
+
+def test_a_name_is_taken_once():
+    animals = Registry[str]("animal")
+    animals.register("cat")("the first")
+    with pytest.raises(ConfigError, match="animal 'cat' is already registered, as 'the first'"):
+        animals.register("cat")("the second")
+    assert animals.get("cat") == "the first"
+
+
+def test_a_variant_is_given_where_there_is_one_and_the_plain_entry_elsewhere():
+    animals = Registry[str]("animal")
+    animals.register("cat", variant="original")("wildcat")
+    animals.register("cat")("cat")
+    animals.register("dog")("dog")
+    assert animals.get("cat") == animals.get("cat", variant="default") == "cat"
+    assert animals.get("cat", variant="original") == "wildcat"
+    assert animals.get("cat", variant="authors") == "cat"
+    assert animals.get("dog", variant="original") == "dog"
+    assert animals.names() == ["cat", "dog"]
+    assert (animals.variants("cat"), animals.variants("dog")) == (["original"], [])
+
+
+def test_a_variant_is_taken_once_and_needs_a_known_name():
+    animals = Registry[str]("animal")
+    animals.register("cat", variant="original")("the first")
+    with pytest.raises(ConfigError, match="animal 'cat' in variant 'original' is already registered, as 'the first'"):
+        animals.register("cat", variant="original")("the second")
+    with pytest.raises(ConfigError, match="unknown animal 'cat'"):
+        animals.get("cat", variant="original")
+
+
+def test_every_variant_belongs_to_a_listed_strategy_and_keeps_its_nature():
+    for name in strategies.registry.names():
+        plain = strategies.registry.get(name)
+        for variant in strategies.registry.variants(name):
+            assert variant in ("authors", "original")
+            kind = strategies.registry.get(name, variant)
+            assert issubclass(kind, plain)
+            assert issubclass(kind.Options, plain.Options)
+            assert (kind.composition, kind.own_loss, kind.insert_at) == (
+                plain.composition,
+                plain.own_loss,
+                plain.insert_at,
+            )
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A package installed beside ocssl that announces two strategies: one plain, one that also registers itself."""
+    (tmp_path / "someones_plugin.py").write_text(
+        textwrap.dedent("""
+            from ocssl.strategies import Finetune, register
+
+            class Plain(Finetune):
+                '''Announced by the entry point alone.'''
+
+            @register("someones-own")
+            class SelfRegistered(Finetune):
+                '''Announced and registered.'''
+        """)
+    )
+    info = tmp_path / "someones_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[ocssl.strategies]\nsomeones-plain = someones_plugin:Plain\nsomeones-own = someones_plugin:SelfRegistered\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("someones_plugin", None)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_installed_package_announces_names_and_is_imported_only_when_one_is_asked_for():
+    assert strategies.registry.names()[-2:] == ["someones-plain", "someones-own"]
+    assert strategies.registry.names()[0] == "finetune"
+    assert "someones_plugin" not in sys.modules
+    assert strategies.registry.get("someones-plain").__name__ == "Plain"
+    assert strategies.registry.get("someones-own").__name__ == "SelfRegistered"
+    assert len(strategies.registry.names()) == len(set(strategies.registry.names()))
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_announced_name_is_suggested_too():
+    with pytest.raises(ConfigError, match="did you mean 'someones-plain'"):
+        strategies.registry.get("someones-plane")
+
+
+def test_an_entry_point_that_cannot_be_imported_is_refused_by_its_name_and_package(plugin):
+    (plugin / "someones_plugin.py").write_text("import nowhere_to_be_found")
+    with pytest.raises(ConfigError) as refused:
+        strategies.registry.get("someones-own")
+    assert str(refused.value) == (
+        "cannot import strategy 'someones-own' (someones_plugin:SelfRegistered) of package 'someones-plugin': "
+        "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package"
+    )
+    assert strategies.registry.get("er").__name__ == "ExperienceReplay"
+
+
+def test_an_entry_point_that_names_nothing_is_refused_too(plugin):
+    (plugin / "someones_plugin.py").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot import strategy 'someones-plain' .*: AttributeError: "):
+        strategies.registry.get("someones-plain")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Two modules on the path, one with a strategy and one with a memory, and OCSSL_PLUGINS to name them in."""
+    (tmp_path / "own_strategy_module.py").write_text(
+        "from ocssl.strategies import Finetune, register\n\n@register('own-strategy')\nclass Own(Finetune): ...\n"
+    )
+    (tmp_path / "own_memory_module.py").write_text(
+        "from ocssl.memory import Fifo, register\n\n@register('own-memory')\nclass Own(Fifo): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("OCSSL_PLUGINS", "own_strategy_module, own_memory_module")
+    yield tmp_path
+    for name in ("own_strategy_module", "own_memory_module"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("own")
+def test_modules_of_the_environment_are_imported_when_a_name_is_not_known_without_them():
+    assert strategies.registry.get("er").__name__ == "ExperienceReplay"
+    assert "own_strategy_module" not in sys.modules
+    assert strategies.registry.get("own-strategy").__module__ == "own_strategy_module"
+    assert memory.registry.get("own-memory").__module__ == "own_memory_module"
+
+
+@pytest.mark.usefixtures("own")
+def test_names_of_the_environments_modules_are_listed_and_suggested():
+    assert strategies.registry.names()[-1] == "own-strategy"
+    with pytest.raises(ConfigError, match="did you mean 'own-memory'"):
+        memory.registry.get("own-memroy")
+
+
+def test_a_module_of_the_environment_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("OCSSL_PLUGINS", "no_such_module")
+    message = (
+        "cannot import 'no_such_module' of OCSSL_PLUGINS: ModuleNotFoundError: No module named 'no_such_module'; "
+        "correct it, or put its folder on PYTHONPATH"
+    )
+    for ask in (
+        strategies.registry.names,
+        lambda: strategies.registry.get("mine"),
+        lambda: "mine" in strategies.registry,
+    ):
+        with pytest.raises(ConfigError) as refused:
+            ask()
+        assert str(refused.value) == message
+
+
+def test_a_module_of_the_environment_that_fails_is_named_with_the_first_line_of_why(own):
+    (own / "own_strategy_module.py").write_text("raise RuntimeError('half\\ndone')")
+    with pytest.raises(ConfigError, match=r"cannot import 'own_strategy_module' of OCSSL_PLUGINS: RuntimeError: half;"):
+        strategies.registry.names()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_strategy_of_somebody_else_works_by_name():
+    learner = ocssl.Learner(
+        strategy="someones-plain", backbone="resnet18-w1", image_size=8, stream_batch=2, hidden_dim=4, output_dim=4
+    )
+    assert type(learner.train_state.strategy).__name__ == "Plain"
