@@ -44,7 +44,7 @@ DataSet = Annotated[
 ]
 RESULTS = Path("results")
 EngineName = Literal["local", "ray"]
-Protocol = Literal["clean", "authors"]
+ProtocolName = Literal["clean", "authors"]
 
 
 @app.command("list")
@@ -81,7 +81,7 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
 def show(
     table: TableName,
     dataset: DataSet = None,
-    protocol: Annotated[Protocol | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
+    protocol: Annotated[ProtocolName | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
     results: Results = RESULTS,
 ) -> None:
     """A table with our mean ± std over seeds, the paper's, and the difference.
@@ -129,7 +129,7 @@ def run(
         typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
     ] = None,
     protocol: Annotated[
-        Protocol,
+        ProtocolName,
         typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT),
     ] = "clean",
     tuned: Annotated[
