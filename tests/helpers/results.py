@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.results.result import read_result
-from ocssl.runs.config import RunConfig, resolve
-from ocssl.runs.naming import key, label, overrides, run_name
+from ocssl.runs.config import RunConfig
+from ocssl.runs.naming import names_of
+from ocssl.runs.presets import resolve
 
 PUBLISHED = Path(__file__).parents[2] / "results"
 CLA_E = PUBLISHED / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json"
@@ -17,8 +18,7 @@ SETTINGS = {"dataset": "cifar100", "method": "simsiam", "strategy": "cla-e", "bu
 
 def named(config: RunConfig) -> dict[str, Any]:
     """What a result says of its configuration."""
-    found = {"key": key(config), "label": label(config), "name": run_name(config), "overrides": overrides(config)}
-    return found | {"config": config.to_dict()}
+    return names_of(config)._asdict() | {"config": config.to_dict()}
 
 
 def content(*, final: float = 50.0, avg: float = 43.0, seed: int = 0, **settings: Any) -> dict[str, Any]:

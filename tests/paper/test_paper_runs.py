@@ -14,18 +14,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ocssl.sweeps.machines import Machines
-from ocssl.sweeps.trials import Book
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED, content, put
-from ocssl.engines import Done, Job
+from ocssl.engines import EngineOptions, Job, JobResult, make_engine
 from ocssl.errors import ConfigError
 from ocssl.paper import make_plan, run_missing
 from ocssl.paper.tuned import read_values
 from ocssl.results import Result, Row, Store, Value, find_table, read_result, read_results, sections_of
 from ocssl.results.tuned import TunedFor
 from ocssl.sweeps.driver import start_sweep
+from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import parse_sweep, read_sweep
 
 TINY = {
@@ -82,8 +81,22 @@ def test_a_dry_run_only_says_what_is_missing(tmp_path: Path, ocssl: Ocssl) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
+def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run(tmp_path: Path, ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--set", "batch=18")
+    assert code == 2
+    assert "batch (18) must equal stream_batch (12)" in said
+    assert list(tmp_path.iterdir()) == []
+    assert (
+        ocssl("paper", "run", "smoke", "--seeds", "0", "--set", "omega=1.0", "--dry-run")[0] == 0
+    )  # CLA-E alone reads it
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "smoke", "--seeds", "0", "-q")
+    first = ocssl(*words, "--dry-run")[1].splitlines()[1].split()[-1]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / first).write_text("a file where the run's folder belongs")
+    code, said = ocssl(*words)
     assert code == 1
     assert "finetuning, shapes, clean, seed 0: failed: " in said
     assert "2 of 3 runs are done, 1 failed just now" in said
@@ -125,10 +138,10 @@ def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path
     names = [run.name for run in plan.missing]
 
     class Engine:
-        def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
+        def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
             for job in jobs:
                 put(tmp_path, names[1], content(seed=1))
-                yield Done(job, Result.model_validate(content(seed=job.config["seed"])), None, 1)
+                yield JobResult(job, Result.model_validate(content(seed=job.config["seed"])), None, 1)
 
     finished = [outcome.run.name for outcome in run_missing(plan, Engine(), Store(), tmp_path)]
     assert finished == [names[0], names[2]]
@@ -201,7 +214,7 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
         ({"memory": "reservoir"}, "cla-e, the nearest, has memory fifo, not reservoir"),
         ({"backbone": "convnet-w8"}, "cla-e, the nearest, has backbone resnet18, not convnet"),
         ({"samples_per_class": 50}, "cla-e, the nearest, has samples_per_class None, not 50"),
-        ({"lr": None}, "'best.yaml' is not the configuration of a run: lr"),
+        ({"lr": "fast"}, "'best.yaml' is not the configuration of a run: lr must be a number of at least 0"),
         ({"lr": -3.0}, "of at least 0"),
         ({"lr": math.nan}, "lr"),
         ({"strategy": "er", "memory": "fifo"}, "omega"),
@@ -236,16 +249,16 @@ def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> Non
 @pytest.mark.parametrize("row", ["er-fifo", "cla-r", "cla-e"])
 def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_takes(tmp_path: Path, row: str) -> None:
     folder = PUBLISHED / "tuning" / row
-    sweep, book = read_sweep(folder / "sweep.yaml"), Book(folder / "trials.jsonl")
-    assert len(book.trials) == len(sweep.listed())
-    assert all(trial.values in sweep.listed() for trial in book.trials)
-    for trial in book.trials:
+    sweep, log = read_sweep(folder / "sweep.yaml"), TrialLog(folder / "trials.jsonl")
+    assert len(log.trials) == len(sweep.listed())
+    assert all(trial.values in sweep.listed() for trial in log.trials)
+    for trial in log.trials:
         results = [read_result(folder / trial.folder / f"seed{seed}" / "result.json") for seed in trial.seeds]
         assert trial.scores == [result.final for result in results]
         assert {result.config["measure_on"] for result in results} == {"validation"}
         (tmp_path / "best.yaml").write_text(yaml.safe_dump(sweep.configuration(trial.values)))
         assert read_values(tmp_path / "best.yaml", HIGH) == {row: trial.values}
-    best = max(book.trials, key=lambda trial: trial.score or 0.0)
+    best = max(log.trials, key=lambda trial: trial.score or 0.0)
     assert read_values(folder / "best.yaml", HIGH) == {row: best.values}
 
 
@@ -257,7 +270,7 @@ def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
     settings = {**find_table("smoke").row("cla-e").settings, "dataset": "shapes", "execution": "eager"}
     sweep = parse_sweep({"settings": settings, "space": {"lr": [0.07]}})
-    start_sweep(sweep, tmp_path / "sweep", Machines(quiet=True), lambda line: None)
+    start_sweep(sweep, tmp_path / "sweep", make_engine(EngineOptions(quiet=True)), lambda line: None)
     words = ("paper", "run", "smoke", "--seeds", "0", "--dry-run", "--tuned", "sweep/best.yaml")
     code, said = ocssl(*words)
     assert code == 0, said
@@ -335,7 +348,10 @@ def test_a_dry_run_lists_a_run_once_that_others_start_from(ocssl: Ocssl) -> None
 
 def test_what_starts_from_a_failed_run_fails_too(tmp_path: Path, ocssl: Ocssl) -> None:
     words = ("paper", "run", "pretraining-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "cla-e-iid", "-q")
-    code, said = ocssl(*words, *SMALL, "--set", "memory_size=2")
+    first = ocssl(*words, *SMALL, "--dry-run")[1].splitlines()[-2].split()[-1]
+    (tmp_path / "runs" / first).mkdir(parents=True)
+    (tmp_path / "runs" / first / "config.yaml").write_text("dataset: [\n")
+    code, said = ocssl(*words, *SMALL)
     assert code == 1
     assert "which it starts from, is not finished" in said
 

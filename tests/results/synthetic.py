@@ -15,7 +15,8 @@ import numpy
 from helpers.results import named
 from ocssl.results import Result
 from ocssl.results.published import read_csv
-from ocssl.runs.config import RunConfig, parse, resolve
+from ocssl.runs.config import RunConfig, parse
+from ocssl.runs.presets import resolve
 
 STREAM = {"cifar100": 45_000, "imagenet100": 115_000}
 EXPERIENCES = 20

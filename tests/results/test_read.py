@@ -209,7 +209,7 @@ def test_a_result_without_its_protocol_enters_no_number(tmp_path: Path, ocssl: O
         (json.dumps(content() | {"references": {"untrained": math.nan}}), "is not a complete result: references"),
         (json.dumps(content() | {"train_seconds": math.nan}), "is not a complete result: train_seconds"),
         (json.dumps(content() | {"format": 3}), "is not a complete result: format"),
-        (CLA_E.read_text().replace('"momentum"', '"mometnum"'), "unknown setting 'mometnum'"),
+        (CLA_E.read_text().replace('"strategy": "cla-e"', '"strategy": "cla-ee"'), "unknown strategy 'cla-ee'"),
     ],
 )
 def test_a_half_written_or_wrong_file_is_reported_and_does_not_count(

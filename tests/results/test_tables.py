@@ -13,7 +13,8 @@ from ocssl.errors import ConfigError
 from ocssl.paper.plan import configure, first_stage
 from ocssl.results import TABLES, PaperRow, Result, Store, find_table, sections_of
 from ocssl.results.published import read_csv
-from ocssl.runs.naming import key, overrides, run_name
+from ocssl.runs.naming import experiment_key as key
+from ocssl.runs.naming import overrides, run_name
 
 EMPTY = {name: sections_of(Store(), table) for name, table in TABLES.items()}
 

@@ -106,7 +106,8 @@ def configure(
     if row.after is not None:
         first = configure(first_stage(row), dataset, protocol, seed=seed, changes=changes)
         given["init_from"] = str(runs / run_name(first))
-    return resolve({name: value for name, value in given.items() if name not in unread(given)})
+    unused = unread(given) - {"experiences"}  # which i.i.d. training has for its cost
+    return resolve({name: value for name, value in given.items() if name not in unused})
 
 
 def first_stage(row: PaperRow) -> PaperRow:

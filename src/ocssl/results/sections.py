@@ -152,13 +152,15 @@ def sections_of(store: Store, table: PaperTable) -> list[Section]:
 
 def _rows(store: Store, table: PaperTable, dataset: str, protocol: Protocol) -> Iterator[Row]:
     tuned = store.tuned.get((table.id, dataset, protocol), {})
-    rows: dict[str, Row] = {}
+    groups: list[Group] = []
     for row in table.rows:
-        if row.untrained:
+        published = _published(table, row, dataset)
+        if row.untrained:  # the last row, after those that measured it
+            yield Row(row.name, row.label, "random", _untrained(groups), ranked=False, published=published)
             continue
         strategy, method, memory, block = row.kind
-        group = store.find(row, dataset, protocol, tuned[row.name]) if row.name in tuned else None
-        rows[row.name] = Row(
+        paper, values = row.hyperparameters(dataset), tuned.get(row.name)
+        found = Row(
             row.name,
             row.label,
             style_name(row_name(strategy, memory)),
@@ -166,22 +168,12 @@ def _rows(store: Store, table: PaperTable, dataset: str, protocol: Protocol) -> 
             block,
             method,
             ranked=row.after is not None or strategy not in BOUNDS,
-            published=_published(table, row, dataset),
-            tuned=group,
-            tuned_values=_lr_and_omega(row, dataset, tuned.get(row.name)),
+            published=published,
+            tuned=None if values is None else store.find(row, dataset, protocol, values),
+            tuned_values={name: float(paper[name]) for name in ("lr", "omega") if paper.get(name)} | dict(values or {}),
         )
-    for row in table.rows:
-        if not row.untrained:
-            yield rows[row.name]
-        else:
-            group = _untrained(group for trained in rows.values() for group in trained.groups)
-            published = _published(table, row, dataset)
-            yield Row(row.name, row.label, "random", group, ranked=False, published=published)
-
-
-def _lr_and_omega(row: PaperRow, dataset: str, tuned: Mapping[str, float] | None) -> dict[str, float]:
-    paper = row.hyperparameters(dataset)
-    return {name: float(paper[name]) for name in ("lr", "omega") if paper.get(name)} | dict(tuned or {})
+        groups += found.groups
+        yield found
 
 
 def _published(table: PaperTable, row: PaperRow, dataset: str) -> dict[str, Value]:
