@@ -7,7 +7,7 @@ GPU_PROCESSES ?= 0
 SMOKE  ?= build/paper-smoke
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs clean
+.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs docs-files clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -16,7 +16,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ocssl needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# The constraints pin every version, torch above all: an open requirement would fetch gigabytes of CUDA packages.
+# The constraints pin every version. Which build of torch that is depends on platform and package index.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
 	@echo "Installing ocssl[$*] into $(VENV) (a minute or two, once)"
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
@@ -39,13 +39,13 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver fonts-liberation >/dev/null; } || \
 	  { echo "The browser test needs Chromium and its driver; install the packages chromium and chromium-driver."; exit 1; }
-	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/report
+	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/results
 
 test-slow: $(VENV)/.installed-dev ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
-	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale
+	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale tests/distributed
 
 test-gpu:  ## the tests that need a CUDA device, with whatever Python is active
 	@$(PYTHON) -m pytest -m gpu --numprocesses=$(GPU_PROCESSES) tests/gpu
@@ -58,7 +58,11 @@ types: $(VENV)/.installed-dev  ## mypy, strict, on src/
 	@$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-files: $(VENV)/.installed-dev ## the files in docs/ that are made from the code
+	@$(BIN)/ocssl list settings --markdown > docs/settings.md
+	@$(BIN)/python -c 'import json; from ocssl.results.result import schema; print(json.dumps(schema(), indent=1))' > docs/result.schema.json
 
 clean:           ## remove the environment and everything generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build

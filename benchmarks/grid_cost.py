@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ocssl.runs.paper import table
+from ocssl.results.published import read_csv
 from ocssl.sweeps.plan import read_sweep
 
 MEASURED = Path(__file__).parent / "measured"
@@ -47,7 +47,7 @@ def seconds(row: dict[str, str]) -> float:
 def runs(budget: str) -> tuple[list[float], list[float]]:
     """The seconds of every run of a budget: those that tune, and those that fill the tables."""
     tuning, tables = [], []
-    for row in table("hyperparameters"):
+    for row in read_csv("hyperparameters"):
         if (row["dataset"], row["budget"]) == ("cifar100", budget):
             grid = read_sweep("paper-tuning" if row["omega"] else "paper-tuning-lr").listed()
             tuning += [seconds(row)] * len(grid)

@@ -21,9 +21,8 @@ from torch import Tensor
 
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
-from ocssl.distributed import Group
-from ocssl.runs.feed import Prefetcher
-from ocssl.runs.material import Pool
+from ocssl.distributed import ProcessGroup
+from ocssl.runs.data import DeviceDataset, Prefetcher
 
 
 class Straight:
@@ -87,9 +86,9 @@ def main() -> None:
         write_pixels(file, arguments.images, arguments.size)
         labels = torch.zeros(arguments.images, dtype=torch.int64)
         source = MappedDataset(file, arguments.size, DatasetInfo("random"), labels)
-        pool = Pool(source, learner.train_state.device, resident=False)
-        feed = Prefetcher(pool, Straight(arguments.images), Group(), ahead=True)  # type: ignore[arg-type]
-        resident = [pool[torch.arange(stretch)]]
+        images = DeviceDataset(source, learner.train_state.device, resident=False)
+        feed = Prefetcher(images, Straight(arguments.images), ProcessGroup(), ahead=True)  # type: ignore[arg-type]
+        resident = [images[torch.arange(stretch)]]
         seconds(learner, resident, 30 * stream_batch, stretch)  # past the warm-up
         bare = seconds(learner, resident, arguments.images, stretch)
         fed = seconds(learner, feed, arguments.images, stretch)

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from ocssl import Learner
-from ocssl.data.origin import Item
+from ocssl.data.reader import Item
 from ocssl.live import learn
 from ocssl.live.sources import ImageStream
 

@@ -21,9 +21,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from ocssl.report.figures import MARKERS, STYLE, TIMELESS
-from ocssl.report.names import label
-from ocssl.report.palette import LOOKS
+from ocssl.results.names import STYLES, row_label
+from ocssl.results.render.figures import MARKERS, METADATA, RC
 
 MINIBATCHES, STREAM_BATCH = 4500, 10
 VIEWS = 2
@@ -76,10 +75,10 @@ def draw(rows: Runs, device: str) -> Figure:
     for run in sorted(run for runs in rows.values() for run in runs):
         fastest.setdefault((run.cbp, run.batch), run.seconds)
     for row, runs in rows.items():
-        look, cbp = LOOKS[row], [run.cbp for run in runs]
-        style = {"color": look.colour, "marker": MARKERS[look.marker], "ms": 4, "lw": 1}
-        absolute.plot(cbp, [run.seconds for run in runs], label=label(row), **style)
-        relative.plot(cbp, [run.seconds / fastest[run.cbp, run.batch] for run in runs], **style)
+        style, cbp = STYLES[row], [run.cbp for run in runs]
+        drawn = {"color": style.colour, "marker": MARKERS[style.marker], "ms": 4, "lw": 1}
+        absolute.plot(cbp, [run.seconds for run in runs], label=row_label(row), **drawn)
+        relative.plot(cbp, [run.seconds / fastest[run.cbp, run.batch] for run in runs], **drawn)
     relative.xaxis.set_major_formatter(EngFormatter(sep=""))
     absolute.set(ylabel="seconds of training", ylim=(0, None))
     relative.set(xlabel="CBP", ylabel="times the fastest at that b", xlim=(0, None), ylim=(1, None))
@@ -100,9 +99,9 @@ def main() -> None:
         slope, rest, explained = fit(runs)
         print(f"{row:10} {slope:6.2f} s per million CBP, {rest:+5.1f} s, R² {explained:.4f}")
     if arguments.output:
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(fname=RC):
             kind = arguments.output.suffix[1:]
-            draw(rows, device).savefig(arguments.output, metadata=TIMELESS[kind], dpi=200)
+            draw(rows, device).savefig(arguments.output, metadata=METADATA[kind], dpi=200)
 
 
 if __name__ == "__main__":

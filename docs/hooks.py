@@ -12,10 +12,26 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 API = {
-    "learner": ("Learner", ["ocssl.learner.Learner", "ocssl.budget", "ocssl.errors"]),
-    "strategies": (
-        "Strategies, methods, memories",
-        ["ocssl.strategies.base", "ocssl.methods.base", "ocssl.memory.base", "ocssl.checks", "ocssl.registry"],
+    "learner": (
+        "Learner and settings",
+        ["ocssl.learner.Learner", "ocssl.config", "ocssl.options", "ocssl.budget", "ocssl.errors"],
+    ),
+    "parts": (
+        "Parts of a learner",
+        [
+            "ocssl.strategies.base",
+            "ocssl.strategies.alignment",
+            "ocssl.strategies.targets",
+            "ocssl.methods.base",
+            "ocssl.memory.base",
+            "ocssl.optim.base",
+            "ocssl.augment",
+            "ocssl.nn.backbones",
+            "ocssl.nn.encoder",
+            "ocssl.batch",
+            "ocssl.registry",
+            "ocssl.checks",
+        ],
     ),
     "data": (
         "Data and streams",
@@ -39,6 +55,21 @@ API = {
             "ocssl.evaluation.diagnostics",
         ],
     ),
+    "runs": (
+        "Runs and results",
+        [
+            "ocssl.runs.config",
+            "ocssl.runs.presets",
+            "ocssl.runs.run",
+            "ocssl.runs.naming",
+            "ocssl.results.result",
+            "ocssl.results.read",
+            "ocssl.results.table",
+            "ocssl.results.sections",
+            "ocssl.engines.jobs",
+            "ocssl.sweeps.plan",
+        ],
+    ),
     "live": (
         "Live learning and export",
         [
@@ -51,10 +82,11 @@ API = {
         ],
     ),
 }
+"""Pages of the API reference: a title, and the modules and classes on it."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that nobody writes by hand."""
+    """Add the generated pages."""
     pages = {f"api/{name}.md": _api(title, modules) for name, (title, modules) in API.items()}
     start = Path(config.docs_dir, "start.md").read_text(encoding="utf-8")
     for path, text in {**pages, "commands.md": _commands(), "index.md": start}.items():
@@ -86,8 +118,11 @@ def _command(command: Any, name: str, depth: int) -> list[str]:
     for paragraph in (command.help or "").split("\n\n"):
         example = paragraph.removeprefix("Example: ")
         text.append(f"{paragraph}\n\n" if example == paragraph else f"```\n{example}\n```\n\n")
-    rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
-    return [*text, "| | | |\n|---|---|---|\n", *rows, "\n"]
+    with command.make_context(name, [], resilient_parsing=True) as context:
+        parameters = [parameter for parameter in command.get_params(context) if parameter.name != "help"]
+    rows = [_row(parameter) for parameter in parameters if not getattr(parameter, "hidden", False)]
+    rest = "Every further [setting](settings.md) is a flag, too.\n\n" if len(rows) < len(parameters) else ""
+    return [*text, "| | | |\n|---|---|---|\n", *rows, "\n", rest]
 
 
 def _row(parameter: Any) -> str:
@@ -97,5 +132,5 @@ def _row(parameter: Any) -> str:
         shown = ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
     default = parameter.default
     plain = default is None or callable(default) or default is False or str(default) in ("", "[]", "()")
-    told = "required" if parameter.required else "" if plain else f"`{getattr(default, 'value', default)}`"
-    return f"| {shown} | {(parameter.help or '').replace('|', '/')} | {told} |\n"
+    shown_default = "required" if parameter.required else "" if plain else f"`{getattr(default, 'value', default)}`"
+    return f"| {shown} | {(parameter.help or '').replace('|', '/')} | {shown_default} |\n"

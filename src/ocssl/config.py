@@ -113,10 +113,10 @@ class LearnerConfig(Options):
 class Parts(NamedTuple):
     """The classes that a configuration is made of; None where a learner has no such part."""
 
+    optimizer: type[optim.Optimizer]
     strategy: type[Strategy]
     method: type[Method] | None
     memory: type[Memory] | None
-    optimizer: type[optim.Optimizer]
     augmentation: type[augment.Augmentation]
     backbone: type[Options]
 
@@ -149,8 +149,8 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     chosen |= _names(chosen)
     parts = _parts(chosen)
     model = combine(LearnerConfig, *parts.options())
-    for setting_name in given:
-        if setting_name not in model.model_fields:
+    for setting_name, value in given.items():
+        if setting_name not in model.model_fields and (value is not None or setting_name not in settings()):
             raise _refused(setting_name, chosen)
     config: LearnerConfig = validate(model, _derived(chosen, parts) | chosen)
     _check(config, parts)
@@ -217,10 +217,10 @@ def _parts(names: Mapping[str, Any]) -> Parts:
     method, kept = names.get("method"), names.get("memory")
     variant = strategy.memory_variant if kept == strategy.default_memory else "default"
     return Parts(
+        optim.registry.get(names["optimizer"]),
         strategy,
         None if method is None else methods.registry.get(method),
         None if kept is None else memory.registry.get(kept, variant),
-        optim.registry.get(names["optimizer"]),
         augment.registry.get(names["augmentation"]),
         Options if names.get("backbone") is None else backbones.options_of(names["backbone"]),
     )

@@ -38,8 +38,10 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
         new["normalize_first"] = new.pop("augmentation") == "authors"
     if "backbone" in old and old["backbone"] is None:
         new["backbone"] = None
+        new.pop("stem", None)  # a module has no options
     new.setdefault("backbone", "resnet18")
-    new["variant"] = VARIANTS[new.pop("variant", "clean")]
+    variant = new.pop("variant", "clean")
+    new["variant"] = VARIANTS.get(variant, variant)
     read = known_names(new)
     return {name: value for name, value in new.items() if name in read}
 

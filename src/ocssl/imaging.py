@@ -85,7 +85,7 @@ def decode(picture: Picture, size: int | None = None) -> Pixels:
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
-        return _square_rgb(_open(picture), size)
+        return _square_rgb(open_image(picture), size)
 
 
 def as_uint8(images: Images, image_size: int) -> Tensor:
@@ -119,7 +119,8 @@ def as_uint8(images: Images, image_size: int) -> Tensor:
     return _to_bytes(tensor)
 
 
-def _open(picture: Picture) -> Image.Image:
+def open_image(picture: Picture) -> Image.Image:
+    """An image of any kind as a PIL image, not decoded yet; use it inside :func:`bad_images`."""
     if isinstance(picture, Image.Image):
         return picture
     if isinstance(picture, np.ndarray):
@@ -169,7 +170,7 @@ def _drafted(image: Image.Image, size: int) -> Image.Image:
     image.fp.seek(0)
     content = image.fp.read()
     image.fp.seek(position)
-    second = _open(content)
+    second = open_image(content)
     if second.size != image.size:  # the caller drafted it already
         return image
     second.draft("RGB", (2 * size, 2 * size))

@@ -24,6 +24,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
 from ocssl.options import default_of
+from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
 
@@ -218,7 +219,7 @@ class Learner:
     @torch.no_grad()
     def encode(self, images: Images, *, batch: int = 512) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device."""
-        if not isinstance(batch, int) or batch < 1:
+        if not hasattr(batch, "__index__") or batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
         train_state = self.train_state
         pixels = as_uint8(images, self.config.image_size)
@@ -322,20 +323,24 @@ class Learner:
             overrides: settings that may differ here, e.g. ``device="cpu"``.
         """
         facts, tensors = checkpoint.read(path, "learner")
-        changed: list[str] = []
+        known = settings()
+        for name in overrides:
+            if name not in known:
+                raise unknown("setting", name, known, list_all=False)
+        before: dict[str, Any] = {}
         try:
             before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
-            given = {**before, **overrides}
             if backbone is not None:
-                given["backbone"] = backbone
-            elif given["backbone"] is None:
+                before["backbone"] = backbone
+            elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+            return cls._restored({**before, **overrides}, facts, tensors)
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
             changed = [name for name in overrides if overrides[name] != before.get(name)]
-            learner = cls(**given)
-            learner._restore(facts, tensors)
-        except (CheckpointError, KeyError, TypeError, RuntimeError) as error:
-            if changed:
-                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed)
+            if changed and cls._fits(before, facts, tensors):
+                if all(known[name].marks.affects == "nothing" for name in changed):
+                    raise
+                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed if name != "device")
                 raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
             if isinstance(error, CheckpointError):
                 raise
@@ -344,7 +349,21 @@ class Learner:
             raise CheckpointError(
                 f"'{path}' was saved by ocssl {saved} and does not fit ocssl {__version__}: {reason}"
             ) from error
+
+    @classmethod
+    def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
+        learner = cls(**given)
+        learner._restore(facts, tensors)
         return learner
+
+    @classmethod
+    def _fits(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
+        """Whether a saved state can be loaded with its own settings."""
+        try:
+            cls._restored({**given, "device": "cpu"}, facts, tensors)
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError):
+            return False
+        return True
 
     def _facts(self) -> dict[str, Any]:
         return {

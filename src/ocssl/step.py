@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ocssl.augment import Augmentation
 from ocssl.batch import StepOutput
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Encoder
@@ -42,7 +42,7 @@ class TrainState:
     generator: torch.Generator
     autocast: torch.dtype | None
     joint_views: bool
-    group: Group
+    group: ProcessGroup
     steps: Tensor
     nonfinite: Tensor
 

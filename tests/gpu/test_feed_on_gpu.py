@@ -11,7 +11,7 @@ from ocssl.runs.material import Pool
 
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.runs import feed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -40,7 +40,7 @@ def test_a_learner_fed_from_disk_learns_what_it_learns_from_resident_images(
     encoders = {}
     for resident in (True, False):
         pool = Pool(source, device, resident=resident)
-        images = feed.Prefetcher(pool, Backwards(), Group())  # type: ignore[arg-type]
+        images = feed.Prefetcher(pool, Backwards(), ProcessGroup())  # type: ignore[arg-type]
         learner = ocssl.Learner(
             strategy="er", backbone="resnet18-w16", batch=30, passes=2, lr=0.01, memory_size=64, hidden_dim=64,
             output_dim=128, device="cuda", execution="graph", precision="fp32",

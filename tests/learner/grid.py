@@ -9,9 +9,9 @@ import ocssl
 
 def combinations() -> list[tuple[str, str | None, str | None]]:
     found: list[tuple[str, str | None, str | None]] = []
-    for strategy in ocssl.strategies.names():
-        kind = ocssl.strategies.get(strategy)
-        methods = [None] if kind.own_loss else ocssl.methods.names()
-        memories = [None] if kind.default_memory is None else ocssl.memory.names()
+    for strategy in ocssl.strategies.registry.names():
+        kind = ocssl.strategies.registry.get(strategy)
+        methods = [None] if kind.own_loss else ocssl.methods.registry.names()
+        memories = [None] if kind.default_memory is None else ocssl.memory.registry.names()
         found += [(strategy, method, memory) for method, memory in itertools.product(methods, memories)]
     return found

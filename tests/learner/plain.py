@@ -67,14 +67,16 @@ class Plain:
 
     def __init__(self, learner: ocssl.Learner, *, alone: bool, together: bool) -> None:
         train_state = learner.train_state
-        self.strategy, self.passes, self.capacity = learner.strategy, learner.passes, learner.memory_size
+        self.strategy, self.passes = learner.strategy, learner.passes
+        self.capacity = getattr(learner.config, "memory_size", 0)
         self.replayed = learner.batch - learner.stream_batch
         self.alone, self.aligned_alone = alone, alone and not together
         self.network = nn.Sequential(*copy.deepcopy([train_state.encoder.backbone, train_state.encoder.projector]))
         self.predictor = copy.deepcopy(getattr(train_state.strategy.method, "predictor", None))
         self.aligner = copy.deepcopy(getattr(train_state.strategy, "aligner", None))
-        self.omega, self.tau = getattr(train_state.strategy, "omega", 0.0), learner.tau
-        aligned_from_start = self.strategy in AVERAGED or getattr(train_state.strategy, "from_start", False)
+        self.omega, self.tau = getattr(train_state.strategy, "omega", 0.0), getattr(learner.config, "tau", 0.0)
+        target = getattr(train_state.strategy, "target", None)
+        aligned_from_start = hasattr(target, "network") and target.ready
         self.teacher = copy.deepcopy(self.network) if aligned_from_start else None
         trained = [p for part in (self.network, self.predictor, self.aligner) if part for p in part.parameters()]
         self.optimizer = torch.optim.SGD(trained, lr=learner.lr, momentum=0.9, weight_decay=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain import REPLAYS, Plain, watch
+from plain import AVERAGED, REPLAYS, Plain, watch
 
 from ocssl.checks import small_learner, small_stream
 
@@ -25,7 +25,8 @@ def test_weights_follow_the_paper_step_by_step(strategy: str, method: str, way: 
     settings, meaning = WAYS[way]
     # All train on batches of twelve: in smaller ones batch norm magnifies the last bit a hundred million times.
     sizes = {"memory": "fifo", "batch": 12} if strategy in REPLAYS else {"stream_batch": 12, "batch": 12}
-    learner = small_learner(strategy, method=method, precision="fp64", tau=0.9, **sizes, **settings)
+    decay = {"tau": 0.9} if strategy in AVERAGED else {}
+    learner = small_learner(strategy, method=method, precision="fp64", **decay, **sizes, **settings)
     plain, draws = Plain(learner, **meaning), watch(learner)
     experiences = small_stream(36, seed=1), small_stream(24, seed=2)  # 20 are kept, so the oldest go
     for images in experiences:

@@ -14,11 +14,12 @@ from ocssl.memory import Memory
 from ocssl.strategies import Strategy
 
 # Every strategy that has choices of its own in a variant, and one that has none: the authors' views and passes.
-VARIANTS = [(name, v) for name in ocssl.strategies.names() for v in ocssl.strategies.get(name).variants]
+STRATEGIES = ocssl.strategies.registry
+VARIANTS = [(name, variant) for name in STRATEGIES.names() for variant in STRATEGIES.variants(name)]
 VARIANTS.append(("er", "authors"))
 
 
-@pytest.mark.parametrize("name", ocssl.strategies.names())
+@pytest.mark.parametrize("name", ocssl.strategies.registry.names())
 def test_every_strategy_keeps_the_contract(name: str) -> None:
     check_strategy(name)
 
@@ -28,28 +29,28 @@ def test_every_strategy_keeps_the_contract_in_its_variants(name: str, variant: s
     check_strategy(name, variant=variant)
 
 
-@pytest.mark.parametrize("name", ocssl.methods.names())
+@pytest.mark.parametrize("name", ocssl.methods.registry.names())
 def test_every_method_keeps_the_contract(name: str) -> None:
     check_method(name)
 
 
-@pytest.mark.parametrize("name", [*ocssl.memory.names(), "part-and-select"])
+@pytest.mark.parametrize("name", [*ocssl.memory.registry.names(), "part-and-select"])
 def test_every_memory_keeps_the_contract(name: str) -> None:
     check_memory(name)
 
 
-def test_simultaneous_drops_keep_the_contract() -> None:
-    check_memory("minred", drops="simultaneous")
+def test_simultaneous_drops_keep_the_contract(registered) -> None:
+    kind = ocssl.memory.registry.get("minred", variant="original")
+    registered("minred-original", kind)
+    check_memory("minred-original", selection="simultaneous")
 
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch):
     """Registers classes for one test only."""
-    from ocssl.memory import base as memories
-    from ocssl.strategies import base as strategies
 
     def register(name: str, kind: type) -> None:
-        registry = memories._registry if issubclass(kind, Memory) else strategies._registry
+        registry = ocssl.memory.registry if issubclass(kind, Memory) else ocssl.strategies.registry
         monkeypatch.setitem(registry._entries, name, kind)
 
     return register
@@ -81,8 +82,8 @@ def test_a_strategy_with_a_secret_is_caught_when_resumed(registered) -> None:
 class Idle(Strategy):
     """Has a head whose output comes nowhere near the loss."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.head = torch.nn.Linear(setup.output_dim, 2)
 
     def penalty(self, batch, views, features):
@@ -119,14 +120,14 @@ def test_a_head_that_comes_too_late_for_the_optimiser_is_caught(registered) -> N
 
 
 def test_a_method_with_a_head_that_never_learns_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ocssl.methods import SimSiam, base
+    from ocssl.methods import SimSiam
 
     class Idle(SimSiam):
-        def __init__(self, dims) -> None:
-            super().__init__(dims)
+        def __init__(self, dims, options=None) -> None:
+            super().__init__(dims, options)
             self.head = torch.nn.Linear(dims.output, 2)
 
-    monkeypatch.setitem(base._registry._entries, "idle", Idle)
+    monkeypatch.setitem(ocssl.methods.registry._entries, "idle", Idle)
     with pytest.raises(AssertionError, match=r"never trained: \['method.head.weight', 'method.head.bias'\]"):
         check_method("idle")
 
@@ -134,8 +135,8 @@ def test_a_method_with_a_head_that_never_learns_is_caught(monkeypatch: pytest.Mo
 class Leaky(Strategy):
     """Follows a teacher that it forgot to freeze, and to run without gradients."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.teacher = copy.deepcopy(setup.encoder)
 
     def penalty(self, batch, views, features):
@@ -146,8 +147,8 @@ class Leaky(Strategy):
 class Thawing(Leaky):
     """Freezes it, and thaws it later."""
 
-    def __init__(self, setup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
         self.teacher.requires_grad_(False)
 
     def boundary(self, encoder) -> None:

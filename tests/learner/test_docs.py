@@ -1,4 +1,4 @@
-"""What docs/extending.md prints is what works."""
+"""The code that docs/extending.md prints works as printed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import ocssl
 from ocssl.checks import check_strategy, small_learner, small_stream
+from ocssl.config import REGISTRIES, settings
+from ocssl.data import streams
+from ocssl.errors import ConfigError
+from ocssl.runs.config import parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 TINY = (
@@ -22,41 +29,88 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def blocks():
+def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.S)
 
 
-@pytest.fixture
-def folder(blocks, tmp_path, monkeypatch):
-    """A working folder with recall.py as printed."""
-    (tmp_path / "recall.py").write_text(blocks[0])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
+@pytest.fixture(scope="module")
+def folder(blocks, tmp_path_factory) -> Path:
+    """A folder with recall.py as printed."""
+    folder = tmp_path_factory.mktemp("extending")
+    (folder / "recall.py").write_text(blocks[0])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def printed(blocks, folder) -> Iterator[None]:
+    """All blocks have been run one after another, as a reader would; what they register is removed afterwards."""
+    registries = [*REGISTRIES.values(), streams.registry]
+    before = [dict(registry._entries) for registry in registries]
+    names: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        for block in blocks[1:]:
+            exec(compile(block, str(PAGE), "exec"), names)
+    yield
     sys.modules.pop("recall", None)
+    for registry, entries in zip(registries, before, strict=True):
+        registry._entries.clear()
+        registry._entries.update(entries)
 
 
-@pytest.mark.usefixtures("folder")
-def test_the_printed_strategy_has_at_most_thirty_lines_and_passes_its_check(blocks) -> None:
+def test_the_strategy_has_at_most_thirty_lines(blocks) -> None:
     assert len(blocks[0].splitlines()) <= 30
-    assert "check_strategy" in blocks[1]
-    exec(compile(blocks[1], str(PAGE), "exec"), {})
-    assert "recall" in ocssl.strategies.names()
-    assert "recall" in small_learner("recall", method="simclr", memory="fifo").partial_fit(small_stream(40)).losses
 
 
-def test_the_printed_commands_know_the_strategy(folder) -> None:
+@pytest.mark.usefixtures("printed")
+def test_every_block_runs_and_the_strategy_trains_with_its_setting() -> None:
+    learner = small_learner("recall", method="simclr", memory="fifo", strength=1.0)
+    assert "recall" in learner.partial_fit(small_stream(40)).losses
+    assert settings()["strength"].readers == "strategies recall"
+    with pytest.raises(ConfigError, match="strategy 'er' does not read strength, a setting of strategies recall"):
+        ocssl.Learner(strategy="er", strength=1.0)
+
+
+@pytest.mark.usefixtures("printed")
+def test_the_alignment_strategy_passes_its_check() -> None:
+    check_strategy("cla-slow")
+
+
+@pytest.mark.usefixtures("printed")
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "barlow", "redundancy": 0.01},
+        {"memory": "random"},
+        {"optimizer": "sign", "lr": 0.002},
+        {"augmentation": "simclr-noise", "noise": 0.5},
+        {"backbone": "patches", "patch": 2},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_every_printed_part_passes_the_check_of_a_strategy(given) -> None:
+    check_strategy("er", **given)
+
+
+@pytest.mark.usefixtures("printed")
+def test_the_stream_takes_the_classes_in_order() -> None:
+    labels = torch.arange(5).repeat(8)
+    config = parse({"stream": "by-class", "first_class": 3})
+    stream = streams.registry.get("by-class")(config.stream_options()).build(labels, stream_batch=4)
+    assert [int(labels[batch][0]) for batch in stream] == [3, 3, 4, 4, 0, 0, 1, 1, 2, 2]
+
+
+def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
     listing, run = re.findall(r"^PYTHONPATH=.*", PAGE.read_text(), flags=re.M)
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": programs, "OCSSL_CACHE": str(folder), "OMP_NUM_THREADS": "1"}
-    for command, expected in ((listing, "recall"), (run + TINY, "Final")):
+    for command, expected in ((listing, "strength"), (run + TINY, "Final")):
         done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout
     assert [place.name.split("-")[2] for place in (folder / "runs").iterdir()] == ["recall"]
 
 
-def test_the_printed_alignment_strategy_passes_its_check(blocks) -> None:
-    source = next(block for block in blocks if "cla-slow" in block)
-    exec(compile(source, str(PAGE), "exec"), {})
-    check_strategy("cla-slow")
+def test_every_entry_point_group_is_named() -> None:
+    groups = {registry.group for registry in (*REGISTRIES.values(), streams.registry)}
+    assert groups == set(re.findall(r"`(ocssl\.[a-z]+s)`", PAGE.read_text()))

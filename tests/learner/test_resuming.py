@@ -55,7 +55,7 @@ def name(case: tuple[str | int | None, ...]) -> str:
 
 def build(case) -> ocssl.Learner:
     strategy, method, memory, _ = case
-    return small_learner(strategy, method=method, memory=memory, passes=1, memory_size=16)
+    return small_learner(strategy, method=method, memory=memory, passes=1, memory_size=memory and 16)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)

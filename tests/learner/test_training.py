@@ -32,9 +32,9 @@ def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, me
 
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
 def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
-    replays = ocssl.strategies.get(strategy).composition in ("stream+replay", "replay")
+    replays = ocssl.strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     learner = small_learner(
-        strategy, method=method, memory=memory, memory_size=36, batch=24,
+        strategy, method=method, memory=memory, memory_size=memory and 36, batch=24,
         stream_batch=8 if replays else 24, passes=2 if replays else 6,
     )  # fmt: skip
     images = colours(36)
@@ -72,7 +72,7 @@ def test_labels_have_no_way_in() -> None:
 @pytest.mark.parametrize(("strategy", "method", "memory"), combinations())
 def test_the_budget_is_what_was_really_trained_on(strategy, method, memory) -> None:
     learner = small_learner(strategy, method=method, memory=memory)
-    composition = ocssl.strategies.get(strategy).composition
+    composition = ocssl.strategies.registry.get(strategy).composition
     replay = {"stream": 0, "mixed": 0, "stream+replay": 8, "replay": 12}[composition]
     expected, held = 0, 0
     for n in [4] * 10 + [2]:  # ten minibatches and a flushed remainder
@@ -174,7 +174,9 @@ def test_stored_features_of_cla_r_follow_at_half_speed() -> None:
 
 @pytest.mark.parametrize("from_start", [True, False])
 def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
-    learner = small_learner("cassle", options={"from_start": from_start}).partial_fit(small_stream(8))
+    learner = small_learner("cassle", variant="authors", from_start=from_start, joint_views=True).partial_fit(
+        small_stream(8)
+    )
     assert ("alignment" in learner.losses) is from_start
     learner.boundary()
     frozen = learner.train_state.strategy.target.network.state_dict()
@@ -212,10 +214,10 @@ def test_boundary_changes_nothing_for_strategies_that_need_none() -> None:
 
 
 def test_osiris_takes_every_step_twice_only_as_its_authors_did() -> None:
-    once, twice = (small_learner("osiris-r", options={"updates": n}, momentum=0.0, weight_decay=0.0) for n in (1, 2))
+    settings = {"variant": "authors", "momentum": 0.0, "weight_decay": 0.0, "passes": 1}
+    once, twice = (small_learner("osiris-r", repeat_updates=n, **settings) for n in (1, 2))
     start = once.train_state.encoder.backbone.convs[0].weight.detach().clone()
     for learner in (once, twice):
-        learner.passes = 1
         learner.partial_fit(small_stream(4))
     move = once.train_state.encoder.backbone.convs[0].weight - start
     torch.testing.assert_close(
@@ -226,18 +228,18 @@ def test_osiris_takes_every_step_twice_only_as_its_authors_did() -> None:
 def test_the_authors_variant_collects_their_choices() -> None:
     learner = small_learner("cassle-r", variant="authors")
     train_state = learner.train_state
-    assert train_state.augment.order == "authors"
+    assert learner.config.normalize_first
     assert train_state.joint_views is False
     assert train_state.strategy.target.ready
     scale = small_learner("scale", variant="authors").train_state.strategy
-    assert (scale.anchors, scale.copies) == ("replay", "pass")
+    assert (scale.anchors, scale.each_pass) == ("replay", True)
     osiris = small_learner("osiris-r", variant="authors").train_state.strategy
-    assert osiris.update_repeats == 2
+    assert osiris.repeat_updates == 2
     assert not any(p.requires_grad for p in osiris.h.parameters())
 
 
 def test_minred_newcomers_enter_before_training_described_or_bare() -> None:
-    for variant, featured in (("clean", True), ("origin", False)):
+    for variant, featured in (("default", True), ("original", False)):
         learner = small_learner("minred", variant=variant, passes=1).partial_fit(small_stream(4))
         assert len(learner.train_state.memory) == 4
         assert learner.train_state.memory.featured[:4].all().item() is featured

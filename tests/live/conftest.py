@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-RUNS = Path(__file__).parents[1] / "runs"
-sys.path.insert(0, str(RUNS))  # the real command is started there as here
-
-from command import Command  # noqa: E402
+from helpers.command import Command, command_server
 
 
 @pytest.fixture(scope="module")
 def ocssl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """The command line, working in a folder that the tests of a module share."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    helper = subprocess.Popen(
-        [sys.executable, str(RUNS / "forking.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    yield Command(helper, tmp_path_factory.mktemp("commands"))
-    assert helper.stdin
-    helper.stdin.close()
-    helper.wait(timeout=30)
+    with command_server() as server:
+        yield Command(server, tmp_path_factory.mktemp("commands"))
 
 
 class _Collect(logging.Handler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,13 @@ def tiny_options() -> list[str]:
 def frame(number: int, height: int = 8, width: int = 8) -> np.ndarray:
     """Random pixels ``(height, width, 3)``."""
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def png(number: int) -> bytes:
+    """One frame as the content of a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(frame(number)).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def write_frame(path: Path, number: int, **size: int) -> Path:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Command, Process, wait_for
 from frames import tiny_options, write_frames
 from safetensors.numpy import load_file
 
+from helpers.command import Command, Process, wait_for
 from ocssl.export.encoder import published_version
 from ocssl.live.seen import SeenIndex
 

@@ -7,9 +7,9 @@ import io
 from pathlib import Path
 
 import pytest
-from command import Command
 from frames import tiny_options, write_frames
 
+from helpers.command import Command
 from ocssl.cli.learn import learn
 
 SCREEN = 40

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -13,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frames import TINY, frame, write_frame, write_frames
-from PIL import Image
+from frames import TINY, frame, png, write_frame, write_frames
 
 from ocssl import Learner, strategies
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
@@ -50,12 +51,6 @@ def assert_alike(first: Learner, second: Learner) -> None:
     assert first.seen == second.seen
     for one, other in zip(first.network.state_dict().values(), second.network.state_dict().values(), strict=True):
         assert torch.equal(one, other)
-
-
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(frame(number)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def quiet_learn(source: object, state: Path, **options: object) -> Learner:
@@ -332,11 +327,11 @@ def two_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PRESETS", ((4, tiny), (12, tiny)))
 
 
-@pytest.mark.parametrize("strategy", strategies.names())
+@pytest.mark.parametrize("strategy", strategies.registry.names())
 def test_every_strategy_needs_no_setting_but_its_name(tmp_path: Path, two_presets: None, strategy: str) -> None:
     frames = write_frames(tmp_path / "frames", range(23))
     learner = learn(str(frames), tmp_path / "state", strategy=strategy, images_per_second=1e-3, info=lambda line: None)
-    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
+    replays = strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     assert (learner.seen, learner.batch) == (23, 22 if replays else 10)
 
 
@@ -350,7 +345,9 @@ def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, two_presets: Non
 
 def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, warnings: list[str]) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(11)), []
-    quiet_learn(frames, tmp_path / "state", strategy="finetune", stream_batch=10, batch=10, info=lines.append)
+    quiet_learn(
+        frames, tmp_path / "state", strategy="finetune", memory_size=None, stream_batch=10, batch=10, info=lines.append
+    )
     assert "11 images" in lines[-1]
     assert not warnings
     assert not any("rank" in line for line in lines)
@@ -410,6 +407,45 @@ def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: P
     (state / ".DS_Store").touch()
     assert quiet_learn(frames, state).seen == 4
     assert (state / "features.parquet").exists()
+
+
+def test_the_files_of_a_state_are_those_of_the_versions_before(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    names = {path.name for path in state.iterdir() if not path.name.startswith(".")}
+    assert names == {"checkpoints", "encoder", "ledger.sqlite", "metrics.jsonl"}
+    (saved,) = (state / "checkpoints").iterdir()
+    assert {path.name for path in saved.iterdir()} == {"learner", "state.json"}
+    place = {"noted": 4, "positions": {f"folder:{frames.resolve()}": 4}, "identities": {}}
+    size = (state / "metrics.jsonl").stat().st_size
+    assert json.loads((saved / "state.json").read_text()) == {"place": place, "metrics_bytes": size}
+    rows = sqlite3.connect(state / "ledger.sqlite").execute("SELECT source, name, number, problem FROM arrivals")
+    assert [*rows] == [(f"folder:{frames.resolve()}", f"{n:05d}.png", n + 1, None) for n in range(4)]
+
+
+OF_VERSION_0_1 = {
+    **TINY, "strategy": "cla-e", "method": None, "memory": None, "lr": 0.1, "omega": None, "tau": 0.999, "seed": 0,
+    "augmentation": None, "variant": "clean", "options": None, "method_options": None, "memory_options": None,
+    "joint_views": None, "sync_norm": True, "momentum": 0.9, "weight_decay": 1e-4, "stem": "auto", "precision": "auto",
+    "execution": "auto", "mean": list(IMAGENET_MEAN), "std": list(IMAGENET_STD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_state_of_version_0_1_goes_on(tmp_path: Path, own: bool) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(10)), tmp_path / "state"
+    backbone = {"backbone": own_network(0)} if own else {}
+    quiet_learn(frames, state, **backbone)
+    (index,) = state.glob("checkpoints/*/learner/learner.json")
+    saved = json.loads(index.read_text())
+    del saved["facts"]["config"]
+    saved["facts"]["parameters"] = OF_VERSION_0_1 | ({"backbone": None} if own else {})
+    index.write_text(json.dumps(saved))
+    write_frames(frames, range(10, 14))
+    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **({"backbone": own_network(0)} if own else {})})
+    for numbers in (range(10), range(10, 14)):
+        whole.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+    assert_alike(quiet_learn(frames, state, **backbone), whole)
 
 
 def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:

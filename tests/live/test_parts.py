@@ -11,17 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frames import TINY
+from frames import TINY, frame, png
+from PIL import Image
 
 from ocssl import Learner
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.imaging import BadImage
 from ocssl.live import autotune as tuning
-from ocssl.live import learning
+from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.learning import Monitor, progress_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import ImageStream, PathStream
+from ocssl.live.sources import FolderStream, ImageStream, PathStream, file_stamp
 
 
 def test_an_index_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:
@@ -121,11 +123,31 @@ def test_a_path_from_the_working_folder_is_another_one_in_another_folder(
     assert [picture for _, picture in given] == [tmp_path / day / "one.png" for day in ("monday", "tuesday")]
 
 
-def test_a_file_that_vanishes_while_its_size_is_looked_up_has_none(
+def test_a_picture_that_cannot_be_used_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "half.png").write_bytes(png(0)[:60])
+    for picture in (tmp_path / "gone.png", tmp_path / "half.png", b"", BadImage("it is broken")):
+        assert image_size_for(picture, "cpu") is None
+    for picture in (png(0), Image.fromarray(frame(0)), frame(0)):
+        assert image_size_for(picture, "cpu") == 8
+
+
+def test_a_followed_folder_gives_no_file_twice_while_it_is_scanned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "decode", lambda picture, size: None)  # it was there a moment ago
-    assert image_size_for(tmp_path / "gone.png", "cpu") is None
+    monkeypatch.setattr(sources, "SCAN_EVERY", 0.0)
+    monkeypatch.setattr(sources, "SCAN_SHARE", 0.0)
+    for number in range(3):
+        (tmp_path / f"{number}.png").touch()
+    with SeenIndex(tmp_path / "seen") as index:
+        stream = FolderStream(tmp_path, "folder", index, follow=True)
+        first = stream.take(10)
+        assert [item.name for item in first] == ["0.png", "1.png", "2.png"]
+        (tmp_path / "3.png").touch()
+        assert [item.name for item in stream.take(10)] == ["3.png"]
+        for item in first:
+            stream.ack(item, stamp=file_stamp(item.picture), problem="it is empty" if item.name == "1.png" else None)
+        (tmp_path / "1.png").write_text("changed")
+        assert [item.name for item in stream.take(10)] == ["1.png"]
 
 
 class Counting(ImageStream):
@@ -167,6 +189,29 @@ def test_a_machine_that_is_too_slow_gets_the_cheapest(monkeypatch: pytest.Monkey
     assert chosen(monkeypatch, [3.0]) == ({**tuning.PRESETS[0][1], "batch": 30}, 3.0)
 
 
+def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def narrow_only(settings: dict[str, object], at_least: float) -> float:
+        if settings["backbone"] != "convnet-w8":
+            raise ConfigError("the width is given twice")
+        return 99.0
+
+    monkeypatch.setattr(tuning, "measure", narrow_only)
+    assert autotune(20, {}) == ({**tuning.PRESETS[0][1], "batch": 30}, 99.0)
+    monkeypatch.setattr(tuning, "PRESETS", tuning.PRESETS[1:])
+    with pytest.raises(ConfigError, match="the width is given twice"):
+        autotune(20, {})
+
+
+@pytest.mark.parametrize(("given", "backbone"), [({"stem": "small"}, "resnet18-w16"), ({"width": 4}, "convnet")])
+def test_a_setting_of_some_backbones_chooses_among_them(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, object], backbone: str
+) -> None:
+    presets = [(4, {**preset, "hidden_dim": 8, "output_dim": 8}) for _, preset in tuning.PRESETS[:4]]
+    monkeypatch.setattr(tuning, "PRESETS", presets)
+    settings, _ = autotune(1e9, {**given, "image_size": 8, "device": "cpu"})  # the cheapest that fits
+    assert settings["backbone"] == backbone
+
+
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = chosen(monkeypatch, [99, 99, 99], backbone="convnet", hidden_dim=8, output_dim=8)
     assert settings == {"backbone": "convnet", "hidden_dim": 8, "output_dim": 8, "batch": 138, "passes": 3}
@@ -182,8 +227,8 @@ def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pyte
 def test_settings_that_no_learner_can_have_are_refused_before_anything_is_measured() -> None:
     with pytest.raises(ConfigError, match="stream_batch must be a whole number of at least 1, not 'many'"):
         autotune(20, {"stream_batch": "many"})
-    with pytest.raises(ConfigError, match=r"memory_size \(8\) is too small for strategy 'lump'"):
-        autotune(20, {"strategy": "lump", "memory_size": 8, "image_size": 8, "device": "cpu"})
+    with pytest.raises(ConfigError, match=r"memory_size \(10\) is too small for strategy 'lump'"):
+        autotune(20, {"strategy": "lump", "memory_size": 10, "image_size": 8, "device": "cpu"})
 
 
 def test_measuring_teaches_a_backbone_of_the_users_own_nothing() -> None:

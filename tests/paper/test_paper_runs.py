@@ -14,25 +14,26 @@ from pathlib import Path
 
 import pytest
 import yaml
-from made_up import PUBLISHED, Ocssl, content, put
+from ocssl.sweeps.machines import Machines
+from ocssl.sweeps.trials import Book
 
+from helpers.cli import Ocssl
+from helpers.results import PUBLISHED, content, put
 from ocssl.engines import Done, Job
 from ocssl.errors import ConfigError
-from ocssl.paper import Cell, Store, cells, find_table, read_store
-from ocssl.paper.filling import fill
-from ocssl.paper.plan import make_plan
-from ocssl.paper.tuned import Tuned, read_values
-from ocssl.runs.result import Result, read_result
+from ocssl.paper import make_plan, run_missing
+from ocssl.paper.tuned import read_values
+from ocssl.results import Result, Row, Store, Value, find_table, read_result, read_results, sections_of
+from ocssl.results.tuned import TunedFor
 from ocssl.sweeps.driver import start_sweep
-from ocssl.sweeps.machines import Machines
 from ocssl.sweeps.plan import parse_sweep, read_sweep
-from ocssl.sweeps.trials import Book
 
 TINY = {
     "samples_per_class": 10,
     "image_size": 8,
     "experiences": 2,
-    "backbone": "convnet-w4",
+    "backbone": "convnet",
+    "width": 4,
     "hidden_dim": 8,
     "output_dim": 8,
     "stream_batch": 4,
@@ -41,17 +42,14 @@ TINY = {
     "probe": {"max_epochs": 2},
     "device": "cpu",
 }
-HIGH: Tuned = "high-simsiam", "cifar100", "clean"
+HIGH: TunedFor = "high-simsiam", "cifar100", "clean"
 CLA_E = {"dataset": "cifar100", "method": "simsiam", "budget": "high", "strategy": "cla-e", "lr": 0.1, "omega": 1.0}
 SMALL = [word for name, value in TINY.items() for word in ("--set", f"{name}={json.dumps(value)}")]
 
 
-def table_cells(results: Path, table: str = "smoke") -> dict[str, Cell]:
-    return {
-        f"{cell.row.name} {cell.tuning}": cell
-        for cell in cells(read_store(results), find_table(table))
-        if cell.protocol == "clean"
-    }
+def smoke_rows(results: Path) -> dict[str, Row]:
+    found = sections_of(read_results(results), find_table("smoke"))
+    return {row.name: row for section in found if section.protocol == "clean" for row in section.rows}
 
 
 def test_a_table_is_filled_and_what_is_done_is_not_done_again(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -67,13 +65,13 @@ def test_a_table_is_filled_and_what_is_done_is_not_done_again(tmp_path: Path, oc
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "results").iterdir()}
     assert len(after) == 4
     assert {name: after[name] for name in files} == files
-    found = table_cells(tmp_path / "results")
-    assert [cell.seeds for cell in found.values()] == [(), (0, 1), (0, 1), (0, 1)]
+    found = smoke_rows(tmp_path / "results")
+    assert [tuple(row.ours.runs) for row in found.values()] == [(), (0, 1), (0, 1), (0, 1)]
     for name in after:
         assert read_result(tmp_path / "results" / name) == read_result(tmp_path / "runs" / name.removesuffix(".json"))
     code, said = ocssl("paper", "show", "smoke")
     assert code == 0
-    assert f"{found['cla-e paper'].final.mean:.1f}±{found['cla-e paper'].final.std:.1f}" in said
+    assert Value.over(found["cla-e"].ours.final, digits=1).with_std("±") in said
 
 
 def test_a_dry_run_only_says_what_is_missing(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -109,8 +107,8 @@ def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: P
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", *SMALL)
     assert code == 0, said
     assert "not the table's" in said
-    assert len(read_store(tmp_path / "results").results) == 1
-    assert table_cells(tmp_path / "results")["cla-e paper"].seeds == ()
+    assert len(read_results(tmp_path / "results").files) == 1
+    assert smoke_rows(tmp_path / "results")["cla-e"].ours.runs == {}
     assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
 
 
@@ -122,9 +120,9 @@ def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> 
 
 
 def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path) -> None:
-    table = find_table("high-simsiam")
-    plan = make_plan(Store(), table, table.chosen(["cla-e"]), "cifar100", "clean", [0, 1, 2], runs=tmp_path)
-    names = [task.name for task in plan.missing]
+    rows = find_table("high-simsiam").select(["cla-e"])
+    plan = make_plan(Store(), rows, "cifar100", "clean", [0, 1, 2], runs=tmp_path)
+    names = [run.name for run in plan.missing]
 
     class Engine:
         def run(self, jobs: Iterable[Job]) -> Iterator[Done]:
@@ -132,9 +130,9 @@ def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path
                 put(tmp_path, names[1], content(seed=1))
                 yield Done(job, Result.model_validate(content(seed=job.config["seed"])), None, 1)
 
-    filled = [done.task.name for done in fill(plan, Engine(), Store(), tmp_path)]
-    assert filled == [names[0], names[2]]
-    assert len(read_store(tmp_path).results) == 3
+    finished = [outcome.run.name for outcome in run_missing(plan, Engine(), Store(), tmp_path)]
+    assert finished == [names[0], names[2]]
+    assert len(read_results(tmp_path).files) == 3
 
 
 def test_a_broken_file_is_replaced_by_its_run(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -164,9 +162,12 @@ def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocs
     (tmp_path / "tuned.yaml").write_text("er-fifo: {lr: 0.07}\ncla-e: {lr: 0.05, omega: 0.5}\n")
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")
     assert code == 0, said
-    found = table_cells(tmp_path / "results")
-    assert (found["cla-e own"].seeds, found["er-fifo own"].seeds, found["cla-e paper"].seeds) == ((0,), (0,), ())
-    config = found["cla-e own"].runs[0].config
+    found = smoke_rows(tmp_path / "results")
+    cla_e, er = found["cla-e"].tuned, found["er-fifo"].tuned
+    assert cla_e is not None
+    assert er is not None
+    assert (list(cla_e.runs), list(er.runs), found["cla-e"].ours.runs) == ([0], [0], {})
+    config = cla_e.runs[0].result.config
     assert (config["lr"], config["omega"]) == (0.05, 0.5)
     assert "tuned by us: lr 0.05, ω 0.5" in ocssl("paper", "show", "smoke")[1]
     (tmp_path / "tuned.yaml").write_text("cla-e: {lr: 0.06}\n")
@@ -182,7 +183,7 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
     assert read_values(file, HIGH) == {"cla-e": {"lr": 0.1, "omega": 1.0}}
     file.write_text(f"{common}strategy: er\nmemory: fifo\nlr: 0.03\n")
     assert read_values(file, HIGH) == {"er-fifo": {"lr": 0.03}}
-    file.write_text(f"{common}iid: true\nlr: 0.03\n")
+    file.write_text(f"{common}stream: iid\nlr: 0.03\n")
     assert read_values(file, HIGH) == {"iid": {"lr": 0.03}}
     file.write_text(f"{common}strategy: er\nmemory: minred\nlr: 0.03\n")
     with pytest.raises(ConfigError, match="no row of table 'high-simsiam'"):
@@ -198,12 +199,12 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
         ({"budget": "low"}, "cla-e, the nearest, has batch 138, not 30"),
         ({"passes": 6}, "cla-e, the nearest, has passes 3, not 6"),
         ({"memory": "reservoir"}, "cla-e, the nearest, has memory fifo, not reservoir"),
-        ({"backbone": "convnet-w8"}, "cla-e, the nearest, has backbone resnet18, not convnet-w8"),
+        ({"backbone": "convnet-w8"}, "cla-e, the nearest, has backbone resnet18, not convnet"),
         ({"samples_per_class": 50}, "cla-e, the nearest, has samples_per_class None, not 50"),
-        ({"lr": None}, "'best.yaml' is not the configuration of a run: lr: input should be a valid number"),
-        ({"lr": -3.0}, "lr of cla-e in 'best.yaml' must be a number of at least 0, not -3.0"),
-        ({"lr": math.nan}, "lr of cla-e in 'best.yaml' must be a number of at least 0, not nan"),
-        ({"strategy": "er", "memory": "fifo"}, "gives er-fifo an omega, which its strategy has no use for"),
+        ({"lr": None}, "'best.yaml' is not the configuration of a run: lr"),
+        ({"lr": -3.0}, "of at least 0"),
+        ({"lr": math.nan}, "lr"),
+        ({"strategy": "er", "memory": "fifo"}, "omega"),
         ({"stratgey": "er"}, "'best.yaml' is not the configuration of a run: unknown setting 'stratgey'"),
     ],
 )
@@ -224,7 +225,7 @@ def test_where_and_how_fast_a_sweep_ran_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> None:
-    which: Tuned = "omega", "cifar100", "clean"
+    which: TunedFor = "omega", "cifar100", "clean"
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(CLA_E))
     assert read_values(tmp_path / "best.yaml", which) == {"cla-e-omega1.0": {"lr": 0.1, "omega": 1.0}}
     (tmp_path / "rows.yaml").write_text("cla-e-omega1.0: {omega: 3.0}\n")
@@ -249,12 +250,12 @@ def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_ta
 
 
 def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
-    for row, values in read_store(PUBLISHED).tuned[HIGH].items():
+    for row, values in read_results(PUBLISHED).tuned[HIGH].items():
         assert read_values(PUBLISHED / "tuning" / row / "best.yaml", HIGH) == {row: values}
 
 
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
-    settings = {**find_table("smoke").settings, "dataset": "shapes", "strategy": "cla-e", "execution": "eager"}
+    settings = {**find_table("smoke").row("cla-e").settings, "dataset": "shapes", "execution": "eager"}
     sweep = parse_sweep({"settings": settings, "space": {"lr": [0.07]}})
     start_sweep(sweep, tmp_path / "sweep", Machines(quiet=True), lambda line: None)
     words = ("paper", "run", "smoke", "--seeds", "0", "--dry-run", "--tuned", "sweep/best.yaml")
@@ -276,10 +277,12 @@ def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl)
     [
         ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
         ("random: {lr: 0.1}", "gives random values, but nothing is trained there"),
-        ("cla-e: {tau: 0.1}", "numbers for lr, omega or both"),
-        ("cla-e: fast", "numbers for lr, omega or both"),
-        ("cla-e: {lr: -3}", "must be a number of at least 0, not -3"),
-        ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy has no use for"),
+        ("cla-e: {tau: 0.1}", "numbers of at least 0 for lr, omega or both"),
+        ("cla-e: {}", "numbers of at least 0 for lr, omega or both"),
+        ("cla-e: fast", "numbers of at least 0 for lr, omega or both"),
+        ("cla-e: {lr: -3}", "numbers of at least 0 for lr, omega or both, not {'lr': -3}"),
+        ("cla-e: {lr: .nan}", "numbers of at least 0 for lr, omega or both"),
+        ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy does not read"),
         ("- 1", "must map rows to values"),
     ],
 )
@@ -362,8 +365,8 @@ def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocss
 
 def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Ocssl) -> None:
     put(tmp_path / "results", "slow", content() | {"train_seconds": 120.0})
-    put(tmp_path / "results", "quick", content(strategy="er", lr=0.1, omega=None) | {"train_seconds": 80.0})
-    elsewhere = content(strategy="cla-r", omega=1.0)
+    put(tmp_path / "results", "quick", content(strategy="er", memory="fifo") | {"train_seconds": 80.0})
+    elsewhere = content(strategy="cla-r")
     elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
     put(tmp_path / "results", "elsewhere", elsewhere)
     lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
@@ -392,7 +395,7 @@ def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> No
     assert {path: path.stat().st_mtime_ns for path in done} == done
     resumed = [log for log in (tmp_path / "runs").glob("*/log.txt") if "resumed at image" in log.read_text()]
     assert len(resumed) == 1
-    assert [cell.seeds for cell in table_cells(tmp_path / "results").values()] == [(0,)] * 4
+    assert [list(row.ours.runs) for row in smoke_rows(tmp_path / "results").values()] == [[0]] * 4
 
 
 def _wait_until_second_run_has_a_checkpoint(runs: Path, process: subprocess.Popen[bytes]) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ocssl.paper import cells, find_table, read_store
+from ocssl.results import Value, find_table, read_results, sections_of
 
 ROOT = Path(__file__).parents[2]
 VENV = Path(sys.prefix)
@@ -23,14 +23,14 @@ def test_make_paper_smoke_goes_from_runs_to_a_report(tmp_path: Path) -> None:
         timeout=180,
     )
     assert made.returncode == 0, made.stdout + made.stderr
-    store = read_store(tmp_path / "results")
+    store = read_results(tmp_path / "results")
     assert store.problems == ()
-    found = [cell for cell in cells(store, find_table("smoke")) if cell.protocol == "clean"]
-    assert {cell.label: cell.seeds for cell in found} == {
+    (section,) = [section for section in sections_of(store, find_table("smoke")) if section.protocol == "clean"]
+    assert {row.label: tuple(row.ours.runs) for row in section.rows} == {
         "finetuning": (0, 1),
         "ER w/ FIFO": (0, 1),
         "CLA-E": (0, 1),
         "random encoder": (0, 1),
     }
     page = (tmp_path / "report" / "report.html").read_text()
-    assert all(cell.label in page and f"{cell.final.mean:.2f}" in page for cell in found)
+    assert all(row.label in page and Value.over(row.ours.final).plain() in page for row in section.rows)

@@ -4,40 +4,32 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Command
 
-HELPER = Path(__file__).with_name("forking.py")
+from helpers.command import Command, command_server
+
 BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
-def _helper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    cache = tmp_path_factory.mktemp("cache")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", "OCSSL_CACHE": str(cache)}
-    helper = subprocess.Popen(
-        [sys.executable, str(HELPER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    yield helper
-    assert helper.stdin
-    helper.stdin.close()
-    helper.wait(timeout=30)
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    with command_server(OCSSL_CACHE=str(tmp_path_factory.mktemp("cache"))) as server:
+        yield server
 
 
 @pytest.fixture
-def ocssl(_helper: subprocess.Popen[str], tmp_path: Path) -> Command:
+def ocssl(_server: subprocess.Popen[str], tmp_path: Path) -> Command:
     """The command line, working in the test's own folder."""
-    return Command(_helper, tmp_path)
+    return Command(_server, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def ocssl_module(_helper: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
+def ocssl_module(_server: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command line, working in a folder that the tests of a module share."""
-    return Command(_helper, tmp_path_factory.mktemp("shared"))
+    return Command(_server, tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="session")

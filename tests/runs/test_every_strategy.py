@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from importlib import resources
 from pathlib import Path
 
 import jsonschema
 import pytest
-from command import TINY, Command, as_options
 
+from helpers.command import TINY, Command, as_options
 from ocssl import strategies
+from ocssl.results.result import Result, read_result, schema
+from ocssl.runs.config import read_names
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.result import Result, read_result, schema
+from ocssl.runs.naming import names_of
 
 FIRST_KEYS = (
-    *("strategy", "method", "memory", "dataset", "budget", "protocol", "seed", "final", "avg", "curve"),
+    *("key", "label", "name", "overrides", "dataset", "budget", "final", "avg", "curve"),
     *("cbp_planned", "cbp_spent", "train_seconds", "eval_seconds"),
 )
-SCHEMA = json.loads((resources.files("ocssl.runs") / "result.schema.json").read_text())
+STRATEGIES = strategies.registry.names()
+SCHEMA = json.loads((resources.files("ocssl.results") / "result.schema.json").read_text())
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "references": False}
 REAL = SHORT | {
     "dataset": "cifar100",
@@ -32,10 +36,12 @@ REAL = SHORT | {
 }
 
 
-def batch_for(strategy: str, settings: dict[str, object]) -> dict[str, object]:
-    """The settings, with a batch that the strategy can have."""
-    replays = strategies.get(strategy).composition in ("stream+replay", "replay")
-    return settings | {"strategy": strategy, "batch": settings["batch"] if replays else None}
+def fitting(strategy: str, settings: dict[str, object]) -> dict[str, object]:
+    """The settings that the strategy reads, with a batch that it can have."""
+    replays = strategies.registry.get(strategy).composition in ("stream+replay", "replay")
+    read = read_names({"strategy": strategy})
+    chosen = {name: value for name, value in settings.items() if name in read}
+    return chosen | {"strategy": strategy, "batch": settings["batch"] if replays else None}
 
 
 def check_complete(run: Path) -> Result:
@@ -46,13 +52,16 @@ def check_complete(run: Path) -> Result:
     written = json.loads(folder.result.read_text())
     jsonschema.validate(written, SCHEMA)
     assert tuple(written)[: len(FIRST_KEYS)] == FIRST_KEYS
-    assert written["config"] == folder.read_config().to_dict()
+    config = folder.read_config()
+    assert written["config"] == config.to_dict()
+    assert {name: written[name] for name in FIRST_KEYS[:4]} == names_of(config)._asdict()
+    assert written["format"] == 2
     return read_result(run)
 
 
-@pytest.mark.parametrize("strategy", strategies.names())
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_shapes_ends_with_a_complete_result(ocssl: Command, tmp_path: Path, strategy: str) -> None:
-    code, out, err = ocssl("run", "--quiet", "-o", "run", *as_options(batch_for(strategy, SHORT)))
+    code, out, err = ocssl("run", "--quiet", "-o", "run", *as_options(fitting(strategy, SHORT)))
     assert code == 0, err
     result = check_complete(tmp_path / "run")
     assert f"Final {result.final:.2f} %" in out
@@ -63,11 +72,11 @@ def test_a_run_on_shapes_ends_with_a_complete_result(ocssl: Command, tmp_path: P
     assert 0 < result.cbp_spent <= result.cbp_planned
 
 
-@pytest.mark.parametrize("strategy", strategies.names())
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_real_images_ends_with_a_complete_result(
     ocssl: Command, tmp_path: Path, cifar100: Path, strategy: str
 ) -> None:
-    options = as_options(batch_for(strategy, REAL))
+    options = as_options(fitting(strategy, REAL))
     code, _, err = ocssl("run", "--quiet", "--data-root", cifar100, "-o", "run", *options)
     assert code == 0, err
     result = check_complete(tmp_path / "run")
@@ -83,6 +92,8 @@ def test_the_published_schema_is_that_of_the_code() -> None:
 def test_the_schema_refuses_a_result_without_its_protocol(ocssl: Command, tmp_path: Path) -> None:
     ocssl("run", "--quiet", "-o", "run", *as_options(SHORT | {"evaluate": "final"}))
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    del result["protocol"]
-    with pytest.raises(jsonschema.ValidationError, match="protocol"):
-        jsonschema.validate(result, SCHEMA)
+    for spoil in (lambda r: r["config"].pop("protocol"), lambda r: r["config"].update(protocol="mine")):
+        spoiled = copy.deepcopy(result)
+        spoil(spoiled)
+        with pytest.raises(jsonschema.ValidationError, match=r"'(protocol|mine)' is"):
+            jsonschema.validate(spoiled, SCHEMA)

@@ -13,7 +13,7 @@ import torch
 from ocssl.checks import small_learner
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.presets import complete
+from ocssl.runs.presets import resolve
 
 
 def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
 def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "my run")
     assert shlex.split(folder.go_on) == ["ocssl", "run", "--resume", str(folder.path)]
-    folder.create(complete({"dataset": "shapes"}))
+    folder.create(resolve({"dataset": "shapes"}))
     with pytest.raises(ConfigError) as refusal:
         folder.check_free()
     assert folder.go_on in str(refusal.value)
@@ -42,7 +42,7 @@ def test_a_disk_that_is_found_full_when_a_file_is_to_be_safe_is_told(tmp_path: P
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(CheckpointError, match=r"could not write '.*metrics.jsonl': No space left on device"):
+    with pytest.raises(CheckpointError, match=r"cannot write '.*metrics.jsonl': No space left on device"):
         folder.save(small_learner("er"), {}, keep=1)
 
 

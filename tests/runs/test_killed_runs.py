@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command import TINY, Command, Process, as_options, wait_for
 from safetensors.numpy import load_file
+
+from helpers.command import TINY, Command, Process, as_options, wait_for
 
 OPTIONS = as_options(TINY | {"strategy": "cla-r", "checkpoint_samples": 24})
 WRITES_PER_CHECKPOINT = 6

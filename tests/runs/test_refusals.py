@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import TINY, Command, as_options
 from PIL import Image
 
-from ocssl.runs import launch
+from helpers.command import TINY, Command, as_options
+from ocssl.runs.loop import RunLoop
+from ocssl.runs.run import resume
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "evaluate": "never"}
 
@@ -75,7 +76,11 @@ def test_a_folder_with_other_things_in_it_is_left_alone(ocssl: Command, tmp_path
     [
         (["--lr", "0.7"], "lr 0.1, which a resumed run cannot change to 0.7"),
         (["--set", "tau=0.5"], "tau 0.999"),
-        (["--iid"], "iid False"),
+        (["--stream", "iid"], "stream class-incremental, which a resumed run cannot change to iid"),
+        (["--strategy", "er"], "strategy cla-e, which a resumed run cannot change to er"),
+        (["--backbone", "convnet-w4"], "backbone convnet"),
+        (["--lr", "-1"], "lr 0.1, which a resumed run cannot change to -1"),
+        (["--set", "probe.max_epochs=5"], "probe"),
         (["--output", "elsewhere"], "leave --output out"),
     ],
 )
@@ -106,14 +111,14 @@ def test_a_resumed_run_takes_as_many_threads_as_before(stopped: Path, monkeypatc
     assert saved["threads"] >= 1
     state.write_text(json.dumps(saved | {"threads": 2}))
     seen = []
-    monkeypatch.setattr(launch.Run, "complete", lambda run: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(RunLoop, "complete", lambda run: seen.append(torch.get_num_threads()))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        launch.resume(stopped)
+        resume(stopped)
         monkeypatch.setattr("os.cpu_count", lambda: 1)
-        launch.resume(stopped)
+        resume(stopped)
         assert (seen, torch.get_num_threads()) == ([2, 1], 1)
     finally:
         torch.set_num_threads(before)
@@ -196,17 +201,21 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module:
         (["--set", "probe.batch=true"], "probe.batch must be a whole number of at least 1, not True"),
         (["--set", "probe=3"], "probe is a group of settings, such as probe.lr, and cannot be 3"),
         (["--set", "lr"], "'lr' must have the form key=value"),
-        (["--set", "lr=fast"], "lr: input should be a valid number, not 'fast'"),
-        (["--set", "passes=2.5"], "passes: input should be a valid integer"),
+        (["--set", "lr=fast"], "lr must be a number of at least 0, not 'fast'"),
+        (["--lr", "fast"], "lr must be a number of at least 0, not 'fast'"),
+        (["--set", "passes=2.5"], "passes must be a whole number of at least 1, not 2.5"),
         (["--set", "lr=-1"], "lr must be a number of at least 0, not -1"),
         (["--strategy", "cla_e"], "did you mean 'cla-e'?"),
         (["--method", "simsam"], "did you mean 'simsiam'?"),
-        (["--strategy", "scale", "--method", "simclr"], "brings its own objective"),
+        (["--strategy", "scale", "--method", "simclr"], "has a loss of its own; leave method 'simclr' out"),
         (["--dataset", "cifar-100"], "did you mean 'cifar100'?"),
-        (["--set", "options=[1]"], "options: input should be a valid dictionary, not [1]"),
+        (["--set", "trackers=wandb"], "trackers must be a list, each 'tensorboard', 'wandb' or 'mlflow'"),
+        (["--strategy", "er", "--omega", "3"], "strategy 'er' does not read omega, a setting of strategies"),
+        (["--strategy", "finetune"], "strategy 'finetune' keeps no memory and does not read memory_size"),
+        (["--overlap", "0.3"], "stream 'class-incremental' does not read overlap, a setting of streams blurred"),
         (["--strategy", "finetune", "--budget", "high"], "the paper has no high budget for finetune"),
-        (["--iid", "--strategy", "cla-e"], "iid training has no strategy"),
-        (["--set", "augmentation=authors"], "set the protocol alone"),
+        (["--stream", "iid", "--strategy", "cla-e"], "iid training has no strategy"),
+        (["--normalize-first"], "set the protocol alone"),
         (["--set", "experiences=30"], "18 classes cannot make 30 experiences"),
         (["--set", "stream_batch=300", "--set", "memory_size=300", "--batch", "400"], "use fewer experiences"),
         (["--samples-per-class", "5"], "holds out no image"),

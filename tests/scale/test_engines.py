@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ocssl.runs.result import Result, read_result
 from sweeping import SHAPES, kill_worker, wait_for
 
 from ocssl.engines import EngineOptions, Job, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
+from ocssl.results.result import Result, read_result
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 
@@ -80,12 +80,12 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
 
 
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ocssl.runs import runner
+    from ocssl.runs import loop
 
     def fail(self: object) -> None:
         raise RuntimeError("out of\nluck")
 
-    monkeypatch.setattr(runner.Run, "_train_and_measure", fail)
+    monkeypatch.setattr(loop.RunLoop, "_train_and_measure", fail)
     (done,) = make_engine(EngineOptions(retries=1, quiet=True)).run([job("run", tmp_path)])
     assert done.error == "RuntimeError: out of luck (the last of 2 attempts)"
     assert done.attempts == 2
@@ -95,17 +95,17 @@ def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, m
 def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ocssl.runs import runner
+    from ocssl.runs import loop
 
-    train, tries = runner.Run._train_and_measure, []
+    train, tries = loop.RunLoop._train_and_measure, []
 
-    def crowded_at_first(self: runner.Run) -> Result:
+    def crowded_at_first(self: loop.RunLoop) -> Result:
         tries.append(self)
         if len(tries) == 1:
             raise OutOfMemoryError("cpu has too little memory left")
         return train(self)
 
-    monkeypatch.setattr(runner.Run, "_train_and_measure", crowded_at_first)
+    monkeypatch.setattr(loop.RunLoop, "_train_and_measure", crowded_at_first)
     (done,) = make_engine(EngineOptions(retries=1, quiet=True)).run([job("run", tmp_path)])
     assert (done.error, done.attempts) == (None, 2)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ocssl.runs.result import read_result
 from sweeping import (
     OPTIONS,
     contents,
@@ -27,6 +26,7 @@ from typer.testing import CliRunner
 from ocssl.cli import app
 from ocssl.common.signals import Interrupted
 from ocssl.engines import EngineOptions, make_engine
+from ocssl.results.result import read_result
 from ocssl.sweeps.driver import resume_sweep
 
 pytestmark = pytest.mark.scale

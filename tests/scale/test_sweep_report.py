@@ -12,15 +12,15 @@ from sweeping import SHAPES, write_sweep
 from typer.testing import CliRunner
 
 from ocssl.cli import app
+from ocssl.common.yaml import from_file
 from ocssl.engines import EngineOptions, make_engine
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
-from ocssl.runs.config import from_file
-from ocssl.runs.presets import complete
+from ocssl.results.render.markdown import to_markdown
+from ocssl.runs.presets import resolve
 from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.report import at_edges, best_yaml, is_logarithmic, plot_scores, trial_table
-from ocssl.sweeps.table import to_markdown
 
 QUIET = make_engine(EngineOptions(quiet=True))
 
@@ -72,12 +72,12 @@ def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> Non
 
 def test_the_table_says_what_there_is_to_say(plan: Sweep, log: TrialLog) -> None:
     assert to_markdown(trial_table(plan, log)).splitlines() == [
-        "| trial | lr | omega | validation final % | ± | CBP | state |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| 3 | 0.3 | 0.3 | 36.00 | 0.00 | 600 | done |",
-        f"| 1 | 0.1 | 0.3 | 35.00 | {statistics.stdev([30, 40]):.2f} | 600 | done |",
-        "| 2 | 0.1 | 1 | – | – | 600 | failed: the loss became NaN |",
-        "| 4 | 0.3 | 1 | – | – | 600 | open |",
+        "| trial | lr | omega | validation final % | CBP | state |",
+        "| --- | --: | --: | --: | --: | --- |",
+        "| 3 | 0.3 | 0.3 | 36.00 ± 0.00 | 600 | done |",
+        f"| 1 | 0.1 | 0.3 | 35.00 ± {statistics.stdev([30, 40]):.2f} | 600 | done |",
+        "| 2 | 0.1 | 1 | – | 600 | failed: the loss became NaN |",
+        "| 4 | 0.3 | 1 | – | 600 | open |",
     ]
 
 
@@ -87,7 +87,7 @@ def test_the_best_configuration_is_measured_on_test_images_with_a_seed_of_ones_o
     (tmp_path / "best.yaml").write_text(best_yaml(plan, log, log.trials[2]))
     given = from_file(tmp_path / "best.yaml")
     assert given == {"strategy": "cla-e", "lr": 0.3, "omega": 0.3}
-    assert complete(given).measure_on == "test"
+    assert resolve(given).measure_on == "test"
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,17 @@ def test_the_axis_is_logarithmic_when_the_values_say_so(space: object, expected:
     assert is_logarithmic(plan, name) is expected
 
 
-@pytest.mark.parametrize("search", ["grid", "random"])
-def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
-    space = (
-        {"memory": ["fifo", "reservoir"], "lr": [0.01, 0.1]} if search == "grid" else {"memory": ["fifo", "reservoir"]}
-    )
+@pytest.mark.parametrize(
+    ("search", "space", "labels"),
+    [
+        ("grid", {"memory": ["fifo", "reservoir"], "lr": [0.01, 0.1]}, ["memory fifo", "memory reservoir", "lr"]),
+        ("random", {"memory": ["fifo", "reservoir"]}, ["fifo", "reservoir", "trials", "memory"]),
+        ("grid", {"joint_views": [False, True]}, ["false", "true", "score", "joint_views"]),
+    ],
+)
+def test_scores_are_drawn_whatever_varies(
+    search: str, space: dict[str, Any], labels: list[str], tmp_path: Path
+) -> None:
     trials = {} if search == "grid" else {"trials": 2}
     plan = parse_sweep({"search": search, "settings": {"strategy": "er"}, "space": space, **trials})
     log = TrialLog(tmp_path / "trials.jsonl")
@@ -118,6 +124,9 @@ def test_scores_are_drawn_whatever_varies(search: str, tmp_path: Path) -> None:
         log.record(log.add([values], [0])[0], 0, 10.0, 600)
     plot_scores(plan, log, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    plot_scores(plan, log, tmp_path / "plot.svg")
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert all(f"<!-- {label} -->" in drawn for label in labels)
 
 
 def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_said(tmp_path: Path) -> None:
@@ -208,8 +217,8 @@ def test_a_sweep_over_strategies_leaves_omega_out_where_it_is_not_read(tmp_path:
         ({"strategy": "cla-e", "omega": 1.0}, "done"),
     ]
     assert len(list((tmp_path / "sweep").glob("trials/*/*/result.json"))) == 3
-    row = next(row for row in trial_table(plan, log).rows if row[1] == "er")
-    assert row[2] == "–"
+    row = next(row for row in trial_table(plan, log).rows if row.values[0].text == "er")
+    assert row.values[1].plain() == "–"
     assert "omega" not in best_yaml(plan, log, log.trials[0])
     assert at_edges(plan, log.trials[0]) == []
     plot_scores(plan, log, tmp_path / "plot.svg")

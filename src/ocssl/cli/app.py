@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
-from ocssl.cli.flags import learner_settings, run_settings, with_flags
+from ocssl.cli.flags import live_settings, run_settings, with_flags
 from ocssl.version import __version__
 
 app = typer.Typer(
@@ -39,7 +39,7 @@ def _root(
 app.command()(demo.demo)
 app.command(cls=with_flags(run_settings))(run.run)
 app.command()(sweep.sweep)
-app.command(cls=with_flags(learner_settings))(learn.learn)
+app.command(cls=with_flags(live_settings))(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
 app.command()(runs.show)

@@ -35,7 +35,7 @@ Size = Annotated[
     int | None,
     typer.Option("--image-size", min=1, help="Crop and resize to this side length [default: the set's own]."),
 ]
-OnBadImage = Annotated[
+BadImageOption = Annotated[
     BadImageAction, typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
 ]
 
@@ -84,7 +84,7 @@ def prepare(
     splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
     root: Root = None,
     size: Size = None,
-    on_bad_image: OnBadImage = BadImageAction.error,
+    on_bad_image: BadImageOption = BadImageAction.error,
 ) -> None:
     """Fetch, decode and verify a set now, so that training starts at once and reads no JPEG.
 
@@ -108,7 +108,7 @@ def preview(
     seed: Annotated[int, typer.Option(help="Chooses the images and draws the views.")] = 0,
     root: Root = None,
     size: Size = None,
-    on_bad_image: OnBadImage = BadImageAction.error,
+    on_bad_image: BadImageOption = BadImageAction.error,
 ) -> None:
     """Draw samples and their augmented views, in the clean and in the authors' order."""
     from ocssl.common.files import atomic_write, writing

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 
-Settings = Callable[[], "Mapping[str, Declared]"]
+SettingsSource = Callable[[], "Mapping[str, Declared]"]
 
 
 def run_settings() -> Mapping[str, Declared]:
@@ -31,14 +31,14 @@ def run_settings() -> Mapping[str, Declared]:
     return settings()
 
 
-def learner_settings() -> Mapping[str, Declared]:
-    """Every setting of a learner."""
-    from ocssl.config import settings
+def live_settings() -> Mapping[str, Declared]:
+    """Every setting of live learning and of its learner."""
+    from ocssl.live import settings
 
     return settings()
 
 
-def with_flags(settings: Settings, only: tuple[str, ...] = ()) -> type[TyperCommand]:
+def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[TyperCommand]:
     """A command class whose flags are, besides its own, the settings.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-Kind = Literal[
+ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
 ]
 SINGULAR = {"strategies": "strategy", "memories": "memory"}
@@ -16,8 +16,9 @@ SAMPLES = 45_000
 
 
 def list_names(
-    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    kind: Annotated[ListKind, typer.Argument(help="What to list.")],
     name: Annotated[str | None, typer.Argument(help="Only this one, with its settings.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print settings as the documentation has them.")] = False,
 ) -> None:
     """Names that `ocssl run` knows, each with a line on what it is and the settings that it reads.
 
@@ -30,6 +31,11 @@ def list_names(
 
     from ocssl.errors import ConfigError
 
+    if markdown:
+        if kind != "settings" or name is not None:
+            raise ConfigError("--markdown prints all settings; use it as: ocssl list settings --markdown")
+        typer.echo(settings_page(), nl=False)
+        return
     console = Console(highlight=False, markup=False)
     if kind == "settings":
         table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
@@ -63,6 +69,48 @@ def settings_table() -> list[tuple[str, str, str, str, str]]:
     return found
 
 
+def settings_page() -> str:
+    """``docs/settings.md``: every setting in Markdown, under the part that reads it."""
+    from ocssl import live
+    from ocssl.evaluation import ProbeSchedule
+    from ocssl.options import Declared, default_of
+    from ocssl.runs.config import RunConfig, settings
+
+    sections: dict[str, list[Declared]] = {"Every run": [], "The linear probe": []}
+    for name, entry in settings().items():
+        if name == "probe":
+            continue
+        kind = next(iter(entry.owners), "")
+        group = "Every run" if name in RunConfig.model_fields else "Every learner"
+        sections.setdefault(_PLURAL.get(kind, f"{kind.capitalize()}s") if kind else group, []).append(entry)
+    for name, field in ProbeSchedule.model_fields.items():
+        sections["The linear probe"].append(Declared(f"probe.{name}", field, {}, {"": default_of(field)}))
+    sections["Live learning"] = [live.settings()[name] for name in live.LiveOptions.model_fields]
+    text = _INTRODUCTION
+    for title, entries in sections.items():
+        read = any(entry.owners for entry in entries)
+        text += f"\n## {title}\n\n| setting | default | values | meaning |{' read by |' if read else ''}\n"
+        text += f"|---|---|---|---|{'---|' if read else ''}\n"
+        for entry in entries:
+            name = f"`{entry.name}`" + (f" ({entry.marks.symbol})" if entry.marks.symbol else "")
+            owners = "; ".join(", ".join(parts) for parts in entry.owners.values())
+            cells = [name, entry.default, entry.values, entry.description, *([owners] if read else [])]
+            text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return text
+
+
+_PLURAL = {"strategy": "Strategies", "memory": "Memories", "optimizer": "Optimisers"}
+_INTRODUCTION = """\
+# Settings
+
+Every setting of a run, of live learning and of a learner. `ocssl list settings --markdown` prints this page from the
+declarations in the code, and a test compares the two. In Python the settings of a learner are keywords of
+`ocssl.Learner`. On the command line each setting is a flag (`--memory-size 500`), a `--set memory_size=500`, or a line
+of a YAML file. A setting that no part of the run reads is refused. [Variants](variants.md) of a strategy have further
+settings; these are marked, e.g. `scale (authors)`.
+"""
+
+
 def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[str], str]]:
     """Names of a kind, and functions for the line and for the settings of each."""
     from ocssl.config import REGISTRIES
@@ -74,7 +122,7 @@ def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[s
     registry = streams.registry if single == "stream" else REGISTRIES[single]
 
     def about(name: str) -> str:
-        return (registry.get(name).__doc__ or "").strip().split("\n")[0]
+        return (registry.get(name).__doc__ or "").strip().split("\n")[0].replace("``", "")
 
     def options(name: str) -> str:
         return ", ".join(registry.get(name).Options.model_fields)

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ocssl.cli.flags import complete_datasets
-from ocssl.results.result import PROTOCOLS, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ocssl.paper import RunOutcome
-    from ocssl.results import PaperTable, Section, Store
-    from ocssl.results.read import Experiment
+    from ocssl.results import PaperTable, Problem, Section, Store
 
 app = typer.Typer(
     help="The paper's tables: ours beside the published, and running the rest.",
@@ -46,6 +44,7 @@ DataSet = Annotated[
 ]
 RESULTS = Path("results")
 EngineName = Literal["local", "ray"]
+Protocol = Literal["clean", "authors"]
 
 
 @app.command("list")
@@ -58,16 +57,16 @@ def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
     from rich.table import Table
 
     from ocssl.results import TABLES, sections_of
-    from ocssl.results.sections import experiments
+    from ocssl.results.result import PROTOCOLS
 
     console, store = Console(highlight=False, markup=False), _open(results)
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
-    listed: set[Experiment | None] = set()
+    listed = set()
     for paper in TABLES.values():
         found = sections_of(store, paper)
-        listed |= experiments(found)
+        listed |= {group.experiment for section in found for group in section.groups}
         datasets = list(dict.fromkeys(section.dataset for section in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
         counts = [[_filled(section) for section in found if section.protocol == protocol] for protocol in PROTOCOLS]
@@ -90,10 +89,9 @@ def show(
     Example: ocssl paper show high-simsiam
     """
     from rich.console import Console
-    from rich.text import Text
 
     from ocssl.results import find_table, sections_of
-    from ocssl.results.build import accuracy_table, seconds_table
+    from ocssl.results.build import terminal_table
     from ocssl.results.render import to_rich
 
     console, paper, store = Console(highlight=False, markup=False), find_table(table), _open(results)
@@ -103,18 +101,19 @@ def show(
         for section in sections_of(store, paper)
         if wanted in (None, section.dataset) and protocol in (None, section.protocol)
     ]
-    filled = [section for section in found if section.filled]
+    filled = [section for section in found if section.content]
     for section in filled or found[:1]:
-        shown = seconds_table(section) if paper.shows == "seconds" else accuracy_table(section)
-        title, _, where = shown.title.partition(": ")
-        console.print(Text.assemble((title, "bold"), f": {where}"))
+        shown = terminal_table(section)
+        console.print(shown.title, style="bold")
         console.print(to_rich(shown))
     if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []
         options += ["--protocol", protocol] if protocol else []
         command = " ".join(["ocssl paper run", paper.id, *options])
         console.print(f"Nothing of this was run yet: {command}", style="dim", soft_wrap=True)
-    _print_problems(console, store, [problem.sentence for section in filled for problem in section.problems()])
+    _print_problems(
+        console, store, [problem for section in filled for group in section.groups for problem in group.problems]
+    )
 
 
 @app.command()
@@ -178,7 +177,7 @@ def run(
         raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values or ()) or 'no row'}")
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
     chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
-    plan = make_plan(store, paper, rows, where, protocol, chosen, tuned=values, changes=changes, runs=runs)
+    plan = make_plan(store, rows, where, protocol, chosen, tuned=values, changes=changes, runs=runs)
     done = len(plan.wanted) - len(plan.missing)
     console.print(f"{paper.id}, {where}, {protocol} protocol: {done} of {len(plan.wanted)} runs are done")
     if plan.departs:
@@ -217,13 +216,12 @@ def _known_dataset(table: PaperTable, name: str) -> str:
     from ocssl.paper.plan import choose_dataset, configure
 
     dataset = choose_dataset(table, name)
-    configure(table, table.rows[0], dataset, "clean")
+    configure(table.rows[0], dataset, "clean")
     return dataset
 
 
 def _filled(section: Section) -> str:
-    groups = [group for row in section.rows for group in row.groups]
-    return f"{sum(bool(group.runs) for group in groups)}/{len(groups)}"
+    return f"{sum(bool(group.runs) for group in section.groups)}/{len(section.groups)}"
 
 
 def _line(outcome: RunOutcome) -> str:
@@ -242,9 +240,9 @@ def _is_there(dataset: str, root: Path | None) -> bool:
     return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
 
 
-def _print_problems(console: Console, store: Store, more: Iterable[str] = ()) -> None:
-    for sentence in dict.fromkeys([*(problem.sentence for problem in store.problems), *more]):
-        console.print(f"problem: {sentence}", style="yellow", soft_wrap=True)
+def _print_problems(console: Console, store: Store, more: Iterable[Problem] = ()) -> None:
+    for problem in dict.fromkeys((*store.problems, *more)):
+        console.print(f"problem: {problem.sentence}", style="yellow", soft_wrap=True)
 
 
 def _words(texts: list[str] | None) -> list[str]:

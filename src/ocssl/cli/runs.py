@@ -1,16 +1,15 @@
-"""``ocssl show`` and ``ocssl compare``: what runs, finished or not, have found."""
+"""``ocssl show`` and ``ocssl compare``: the numbers of runs, finished or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from ocssl.results import Result, Table
     from ocssl.runs.folder import RunFolder
 
@@ -30,17 +29,15 @@ def show(
     from ocssl.results.render import to_rich
     from ocssl.runs.folder import RunFolder
 
-    console, folder = Console(), RunFolder(run)
+    console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
     config = folder.read_config()
-    if folder.result.exists():
-        result = read_result(run)
-        console.print(_facts(_summary(result), result.warnings))
-        if matrix:
-            console.print(to_rich(_matrix(result)))
-    else:
-        console.print(_facts(_unfinished(folder)))
+    result = read_result(run) if folder.result.exists() else None
+    for name, text in _summary(result) if result else _unfinished(folder):
+        console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
+    if result and matrix:
+        console.print(to_rich(_matrix(result)))
     if settings:
-        console.print(config.to_yaml(), highlight=False, markup=False)
+        console.print(config.to_yaml())
 
 
 def compare(
@@ -57,37 +54,46 @@ def compare(
 
     from ocssl.results import read_result
     from ocssl.results.render import to_rich
+    from ocssl.results.render.figures import Line, draw_lines
 
-    results = {path.absolute(): read_result(path) for path in runs}
-    labels = _labels(results)
-    console = Console()
-    console.print(to_rich(_comparison(results, labels)))
-    for sentence in _warnings(list(results.values())):
+    found = {path.absolute(): read_result(path) for path in runs}
+    title, labels = _labels(found)
+    results = dict(zip(labels, found.values(), strict=True))
+    console = Console(highlight=False, markup=False)
+    console.print(title, style="bold")
+    console.print(to_rich(_comparison(results)))
+    for sentence in _warnings(results.values()):
         console.print(sentence, style="yellow")
     if plot is not None:
-        _plot({labels[path]: result for path, result in results.items()}, plot)
-        console.print(f"wrote {plot}", highlight=False)
+        lines = [Line(label, result.borders, result.curve) for label, result in results.items()]
+        untrained = {result.references["untrained"] for result in found.values() if "untrained" in result.references}
+        if untrained:
+            lines.append(Line("untrained encoder", (), [sum(untrained) / len(untrained)], dash="2 3"))
+        draw_lines(lines, plot)
+        console.print(f"wrote {plot}")
 
 
-def _comparison(results: dict[Path, Result], labels: dict[Path, str]) -> Table:
+def _comparison(results: dict[str, Result]) -> Table:
     from ocssl.common.console import short_count
     from ocssl.results import Table, TableColumn, TableRow, Value
     from ocssl.results.render import sparkline
 
-    titles = ("Final %", "Avg %", "k-NN %", "CBP")
-    columns = (*map(TableColumn, titles), TableColumn("along the stream", align="left"))
+    columns = *map(TableColumn, ("Final %", "Avg %", "k-NN %", "CBP")), TableColumn("along the stream", align="left")
     rows = []
-    for path, result in results.items():
+    references: dict[str, list[float]] = {}
+    for label, result in results.items():
         numbers = (result.final, result.avg, result.knn.final if result.knn else None)
-        spent = Value(result.cbp_spent, text=short_count(result.cbp_spent))
-        rows.append(TableRow(labels[path], (*map(Value, numbers), spent, Value(text=sparkline(result.curve)))))
-    for (dataset, name), values in _references(results.values()).items():
-        mean = Value(sum(values) / len(values))
-        rows.append(TableRow(f"{dataset} {name}", (mean, *(Value(text="") for _ in columns[1:])), ranked=False))
+        more = (Value(text=short_count(result.cbp_spent)), Value(text=sparkline(result.curve)))
+        rows.append(TableRow(label, (*map(Value, numbers), *more)))
+        for name, value in result.references.items():
+            references.setdefault(f"{result.dataset} {name}", []).append(value)
+    for label, values in references.items():
+        rows.append(TableRow(label, (Value(sum(values) / len(values)), *[Value(text="")] * 4), ranked=False))
     return Table("", columns, tuple(rows), label="run")
 
 
-def _warnings(results: list[Result]) -> Iterable[str]:
+def _warnings(results: Iterable[Result]) -> Iterator[str]:
+    results = list(results)
     if len({result.protocol for result in results}) > 1:
         yield "These runs follow different protocols; their numbers do not compare."
     if len({result.measured_on for result in results}) > 1:
@@ -96,60 +102,39 @@ def _warnings(results: list[Result]) -> Iterable[str]:
         yield "These runs saw different streams."
 
 
-def _plot(results: dict[str, Result], path: Path) -> None:
-    """Linear probes along the stream, above the mean of the untrained encoders."""
-    from ocssl.results.render.figures import Line, draw_lines
-
-    lines = [Line(label, result.borders, result.curve) for label, result in results.items()]
-    untrained = {result.references["untrained"] for result in results.values() if "untrained" in result.references}
-    if untrained:
-        lines.append(Line("untrained encoder", (), [sum(untrained) / len(untrained)], dash="2 3"))
-    draw_lines(lines, path)
-
-
-def _facts(facts: dict[str, str], warnings: Iterable[str] = ()) -> RichTable:
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=None, show_header=False, pad_edge=False)
-    for name, value in facts.items():
-        table.add_row(name, value)
-    for warning in warnings:
-        table.add_row("warning", warning, style="yellow")
-    return table
-
-
-def _summary(result: Result) -> dict[str, str]:
+def _summary(result: Result) -> Iterator[tuple[str, str]]:
     from ocssl.common.console import duration, percent
 
-    facts = {"run": _describe(result), "Final": f"{percent(result.final)} %", "Avg": f"{percent(result.avg)} %"}
-    facts["along"] = _along(result.curve)
+    yield "run", ", ".join(filter(None, _words(result)))
+    yield "Final", f"{percent(result.final)} %"
+    yield "Avg", f"{percent(result.avg)} %"
+    yield "along", _along(result.curve)
     if result.knn:
-        facts["k-NN"] = f"Final {percent(result.knn.final)} %, Avg {percent(result.knn.avg)} %"
+        yield "k-NN", f"Final {percent(result.knn.final)} %, Avg {percent(result.knn.avg)} %"
     if result.forgetting is not None:
-        facts["forgetting"] = f"{result.forgetting:.2f} points"
-    facts |= {name: f"{percent(value)} %" for name, value in result.references.items()}
-    facts["CBP"] = f"{result.cbp_spent:,} of {result.cbp_planned:,} planned"
+        yield "forgetting", f"{result.forgetting:.2f} points"
+    yield from ((name, f"{percent(value)} %") for name, value in result.references.items())
+    yield "CBP", f"{result.cbp_spent:,} of {result.cbp_planned:,} planned"
     preparing = f"{duration(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
-    facts["time"] = f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
-    device = result.hardware.get("gpu") or result.hardware.get("cpu") or "an unknown device"
-    facts["made"] = f"{result.finished} by {result.code} on {device}"
-    return facts
+    yield "time", f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
+    device = result.hardware.get("gpu") or result.hardware.get("cpu")
+    yield "made", f"{result.finished} by {result.code} on {device or 'an unknown device'}"
+    yield from (("warning", warning) for warning in result.warnings)
 
 
-def _unfinished(folder: RunFolder) -> dict[str, str]:
+def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
     from ocssl.runs.naming import label
 
     lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
-    facts = {"run": f"{label(config)}, {config.dataset}, seed {config.to_dict()['seed']}: not finished"}
-    last = next((line for line in reversed(lines) if line["kind"] == "train"), None)
-    if last:
-        facts["got to"] = f"image {last['samples']}, CBP {last['cbp']:,}, loss {last['losses']['total']:.4f}"
-    probes = [line["linear"] for line in lines if line["kind"] == "probe" and line["moment"].isdigit()]
-    if probes:
-        facts["along"] = _along(probes)
-    facts["checkpoint"] = str(checkpoints[-1]) if checkpoints else "none yet"
-    facts["resume with"] = folder.go_on
-    return facts
+    yield "run", f"{label(config)}, {config.dataset}, seed {config.learner.seed}: not finished"
+    if train := [line for line in lines if line["kind"] == "train"]:
+        samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
+        yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
+    points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
+    if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
+        yield "along", _along(probes)
+    yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
+    yield "resume with", folder.go_on
 
 
 def _along(curve: list[float]) -> str:
@@ -162,46 +147,27 @@ def _matrix(result: Result) -> Table:
     from ocssl.results import Table, TableColumn, TableRow, Value
 
     columns = tuple(TableColumn(f"e{number + 1}") for number in range(len(result.experiences)))
-    rows = (
-        TableRow(f"e{number + 1}", tuple(Value(value, digits=0) for value in row))
-        for number, row in enumerate(result.matrix)
-    )
-    return Table("", columns, tuple(rows), label="after")
+    values = [tuple(Value(value, digits=0) for value in row) for row in result.matrix]
+    return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
 
 
-def _references(results: Iterable[Result]) -> dict[tuple[str, str], list[float]]:
-    """Accuracies of untrained encoders and raw pixels, by data set."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for result in results:
-        for name, value in result.references.items():
-            found.setdefault((result.dataset, name), []).append(value)
-    return found
+def _words(result: Result) -> list[str]:
+    """A run in a few words, some of them empty."""
+    from ocssl.results.names import heading
+
+    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
+    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
+    return [result.label, *what, f"{heading(result.protocol)} protocol", images, f"seed {result.seed}"]
 
 
-def _describe(result: Result) -> str:
-    from ocssl.results.names import describe, heading
-
-    images = [] if result.measured_on == "test" else [f"on {result.measured_on} images"]
-    return describe(result, heading(result.budget), f"{heading(result.protocol)} protocol", *images)
-
-
-def _labels(results: dict[Path, Result]) -> dict[Path, str]:
-    """A label for each run; those that share one also have as much of their path as tells them apart."""
-    alike: dict[str, list[Path]] = {}
-    for path, result in results.items():
-        alike.setdefault(_describe(result), []).append(path)
-    return {
-        path: words if len(paths) == 1 else f"{words} ({tail})"
-        for words, paths in alike.items()
-        for path, tail in zip(paths, _tails(paths), strict=True)
-    }
-
-
-def _tails(paths: list[Path]) -> list[str]:
-    """The ends of different paths, as short as they differ."""
-    longest = max(len(path.parts) for path in paths)
-    for length in range(1, longest + 1):
-        tails = ["/".join(path.parts[-length:]) for path in paths]
-        if len(set(tails)) == len(paths):
-            break
-    return tails
+def _labels(results: dict[Path, Result]) -> tuple[str, list[str]]:
+    """The words that all runs share, and the others of each run; with a part of its path where these are the same."""
+    words = [_words(result) for result in results.values()]
+    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if place and len(set(parts)) == 1]
+    title = ", ".join(words[0][place] for place in shared if words[0][place])
+    labels = [", ".join(part for place, part in enumerate(own) if part and place not in shared) for own in words]
+    folder = os.path.commonpath([path.parent for path in results])
+    return title, [
+        label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, folder)})"
+        for label, path in zip(labels, results, strict=True)
+    ]

@@ -45,12 +45,12 @@ def sweep(
     from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError, MissingExtraError
+    from ocssl.results.render.terminal import to_rich
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.report import at_edges, plot_scores, trial_table
-    from ocssl.sweeps.table import to_terminal
 
-    def say(line: str) -> None:
+    def info(line: str) -> None:
         if not quiet:
             typer.echo(line, err=True)
 
@@ -61,12 +61,12 @@ def sweep(
         if output is not None or settings:
             raise ConfigError("a resumed sweep keeps its folder and settings; leave --output and --set out")
         place, plan = resume, read_started(resume)
-        log = resume_sweep(place, pool, say)
+        log = resume_sweep(place, pool, info)
     else:
         plan = read_sweep(str(file), assignments(settings or []))
         place = output or Path("sweeps") / Path(str(file)).stem
-        log = start_sweep(plan, place, pool, say)
-    Console().print(to_terminal(trial_table(plan, log)))
+        log = start_sweep(plan, place, pool, info)
+    Console().print(to_rich(trial_table(plan, log)))
     try:
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:

@@ -36,7 +36,7 @@ from ocssl.data.cache_writer import (
     nothing_usable,
     writing_cache,
 )
-from ocssl.data.dataset import Column, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
+from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
 from ocssl.data.reader import Label, Reader, number_of
 from ocssl.errors import DataError
 
@@ -94,7 +94,7 @@ def cached(
     return dataset
 
 
-def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], Column] | None = None) -> Dataset:
+def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], ColumnArray] | None = None) -> Dataset:
     """Open a complete cache: in RAM when it is small, mapped otherwise.
 
     Args:
@@ -190,7 +190,7 @@ def _damaged(folder: Path) -> DataError:
     return DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
 
 
-def _number_labels(labels: list[Label], reader: Reader) -> tuple[Column | None, tuple[str, ...]]:
+def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:
     """Labels as int64, or None when any image lacks one; class names are numbered in their given order, or sorted."""
     if any(label is None or label == -1 for label in labels):
         return None, ()

@@ -16,8 +16,8 @@ from torch import Tensor
 from ocssl.errors import ConfigError, InputError
 
 Channels = tuple[float, float, float]
-Column = npt.NDArray[np.generic]
-Columns = Callable[[str], Column] | None
+ColumnArray = npt.NDArray[np.generic]
+Columns = Callable[[str], ColumnArray] | None
 
 IMAGENET_MEAN: Channels = (0.485, 0.456, 0.406)
 IMAGENET_STD: Channels = (0.229, 0.224, 0.225)
@@ -80,7 +80,7 @@ class Dataset(ABC):
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
         """The images at ``indices``: uint8 ``(n, 3, S, S)``, a copy that the caller may change."""
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         """Another property of each image, to order a stream by: a parquet column, ``"name"``, ``"mtime"``."""
         if self._columns is None:
             raise ConfigError(f"{self.name} has no column '{name}'")

@@ -18,7 +18,7 @@ CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
 
 
 @dataclass(frozen=True)
-class Block:
+class Panel:
     """Some columns under one heading: float ``(columns, rows, 3, S, S)`` in [0, 1]."""
 
     heading: str
@@ -33,13 +33,13 @@ def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: in
     chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
     images = dataset.images(chosen)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (dataset.mean, dataset.std))
-    blocks = [Block("image", images[None] / 255)]
+    panels = [Panel("image", images[None] / 255)]
     for normalize_first, heading in ((False, "clean order"), (True, "authors' order")):
         options = Augmentation.Options(mean=dataset.mean, std=dataset.std, normalize_first=normalize_first)
         augment = Augmentation(dataset.image_size, options)
         seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
-        blocks.append(Block(f"views, {heading}", seen * std + mean))
-    return draw_grid(blocks, _captions(dataset, chosen))
+        panels.append(Panel(f"views, {heading}", seen * std + mean))
+    return draw_grid(panels, _captions(dataset, chosen))
 
 
 def _captions(dataset: Dataset, chosen: Tensor) -> list[str]:
@@ -49,24 +49,24 @@ def _captions(dataset: Dataset, chosen: Tensor) -> list[str]:
     return [dataset.classes[label] if dataset.classes else f"class {label}" for label in labels]
 
 
-def draw_grid(blocks: Sequence[Block], captions: Sequence[str]) -> Image.Image:
-    """Draw blocks side by side, one row per caption.
+def draw_grid(panels: Sequence[Panel], captions: Sequence[str]) -> Image.Image:
+    """Draw panels side by side, one row per caption.
 
     >>> import torch
-    >>> draw_grid([Block("image", torch.zeros(1, 2, 3, 8, 8))], ["cat", "dog"]).height
+    >>> draw_grid([Panel("image", torch.zeros(1, 2, 3, 8, 8))], ["cat", "dog"]).height
     226
     """
-    columns = sum(len(block.images) for block in blocks)
-    width = CAPTION + columns * (CELL + GAP) + (len(blocks) - 1) * 2 * GAP
+    columns = sum(len(panel.images) for panel in panels)
+    width = CAPTION + columns * (CELL + GAP) + (len(panels) - 1) * 2 * GAP
     canvas = Image.new("RGB", (width, HEADING + len(captions) * (CELL + GAP)), "white")
     pen = ImageDraw.Draw(canvas)
     font = ImageFont.load_default(size=13)
     for row, caption in enumerate(captions):
         pen.text((6, HEADING + row * (CELL + GAP) + CELL // 2 - 8), caption[:18], "black", font)
     left = CAPTION
-    for block in blocks:
-        pen.text((left, 6), block.heading, "black", font)
-        for column in block.images:
+    for panel in panels:
+        pen.text((left, 6), panel.heading, "black", font)
+        for column in panel.images:
             for row, image in enumerate(column):
                 canvas.paste(_enlarge(image), (left, HEADING + row * (CELL + GAP)))
             left += CELL + GAP

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ocssl import imaging
-from ocssl.data.dataset import Column
+from ocssl.data.dataset import ColumnArray
 from ocssl.errors import ConfigError
 from ocssl.imaging import BadImage, Picture, Pixels
 
@@ -64,7 +64,7 @@ class Reader(ABC):
         """Number of images; None where it is unknown before all are read."""
         return None
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         """A further property of every image, in order."""
         raise ConfigError(f"there is no column '{name}' to order by")
 

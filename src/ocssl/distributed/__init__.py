@@ -5,6 +5,6 @@ encoders' passes over the rows of a batch, the reading of the stream, and the me
 are gathered before any decision, so a run gives the same result with any number of processes.
 """
 
-from ocssl.distributed.group import Group, current, process_group
+from ocssl.distributed.group import ProcessGroup, current, process_group
 
-__all__ = ["Group", "current", "process_group"]
+__all__ = ["ProcessGroup", "current", "process_group"]

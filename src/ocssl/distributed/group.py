@@ -18,7 +18,7 @@ from ocssl.errors import ConfigError, PeerError
 WAIT = timedelta(days=7)  # of an exchange: the heartbeat ends those that cannot succeed
 
 
-class Group:
+class ProcessGroup:
     """The processes of a run and the share of a batch that each has. With one process, exchanges are the identity.
 
     Args:
@@ -26,10 +26,10 @@ class Group:
         size: number of processes.
         local_rank: number of this process on its machine.
 
-    >>> group = Group()
+    >>> group = ProcessGroup()
     >>> group.size, group.is_main, group.share(10)
     (1, True, slice(0, 10, None))
-    >>> [Group(rank, 4).share(10) for rank in range(4)]
+    >>> [ProcessGroup(rank, 4).share(10) for rank in range(4)]
     [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None), slice(8, 10, None)]
     """
 
@@ -39,7 +39,7 @@ class Group:
         self.local_rank = local_rank
         self._heartbeat = heartbeat
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Group:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessGroup:
         return self  # copies of a network belong to the same group
 
     @property
@@ -154,7 +154,7 @@ class Group:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, part: Tensor, group: Group, n: int, dim: int) -> Tensor:
+    def forward(ctx: Any, part: Tensor, group: ProcessGroup, n: int, dim: int) -> Tensor:
         ctx.share, ctx.size, ctx.dim = group.share(n), group.size, dim
         shares = [group.share(n, rank) for rank in range(group.size)]
         return group._all_gather(part.movedim(dim, 0), [share.stop - share.start for share in shares]).movedim(0, dim)
@@ -167,7 +167,7 @@ class _Gather(torch.autograd.Function):
 
 class _Sum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor, group: ProcessGroup) -> Tensor:
         ctx.group = group
         return group.all_reduce(tensor.clone())
 
@@ -176,16 +176,16 @@ class _Sum(torch.autograd.Function):
         return ctx.group.all_reduce(gradient.clone(memory_format=torch.contiguous_format)), None
 
 
-_current = Group()
+_current = ProcessGroup()
 
 
-def current() -> Group:
+def current() -> ProcessGroup:
     """The group that new learners belong to: one process, except inside :func:`process_group`."""
     return _current
 
 
 @contextlib.contextmanager
-def process_group() -> Iterator[Group]:
+def process_group() -> Iterator[ProcessGroup]:
     """Join the group that ``torchrun`` started this process for; without it, or with one process, nothing changes.
 
     Learners made inside are one learner over the whole group: each process calls the same methods in the same order,
@@ -204,7 +204,7 @@ def process_group() -> Iterator[Group]:
     _leave(None)
 
 
-def _join() -> Group:
+def _join() -> ProcessGroup:
     global _current
     world_size = os.environ.get("WORLD_SIZE", "1")
     if world_size == "1" or not _current.single:
@@ -224,13 +224,13 @@ def _join() -> Group:
         backend = "cpu:gloo,cuda:nccl"
     with heartbeat.collective():
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAIT)
-    _current = Group(rank, size, local_rank, heartbeat)
+    _current = ProcessGroup(rank, size, local_rank, heartbeat)
     return _current
 
 
 def _leave(failure: str | None) -> None:
     global _current
-    group, _current = _current, Group()
+    group, _current = _current, ProcessGroup()
     if group._heartbeat is not None:
         group._heartbeat.close(failure)
         if failure is None:

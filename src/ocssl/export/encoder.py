@@ -17,12 +17,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ocssl import __version__, checkpoint
+from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import backbones, build_backbone
 from ocssl.options import Options, validate
+from ocssl.version import __version__
 
 KIND = "encoder"
 

@@ -6,6 +6,6 @@ can keep up with, ``state`` saves and restores, and ``learning`` is the loop.
 
 from __future__ import annotations
 
-from ocssl.live.learning import LiveOptions, check_names, learn
+from ocssl.live.learning import LiveOptions, check_names, learn, settings
 
-__all__ = ["LiveOptions", "check_names", "learn"]
+__all__ = ["LiveOptions", "check_names", "learn", "settings"]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-import io
 import time
 from collections.abc import Mapping
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 
 from ocssl.config import parse_learner
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
-from ocssl.imaging import BadImage, Picture, bad_images, decode
+from ocssl.imaging import BadImage, Picture, bad_images, decode, open_image
 from ocssl.learner import Learner
 from ocssl.strategies.base import REPLAY_BATCH
 
@@ -45,29 +41,22 @@ MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
 def image_size_for(picture: Picture | BadImage, device: str = "auto") -> int | None:
     """The shorter side of an image, at most 64 on a CPU and 224 on a GPU; None where the image cannot be used.
 
+    >>> import numpy as np
     >>> image_size_for(np.zeros((32, 48, 3), dtype=np.uint8))
     32
     >>> image_size_for(np.zeros((480, 640, 3), dtype=np.uint8), "cpu")
     64
     """
+    largest = MAX_SIZE_CPU if pick_device(device).type == "cpu" else MAX_SIZE_GPU
     if isinstance(picture, BadImage):
         return None
     try:
-        decode(picture, MAX_SIZE_CPU)
-        with bad_images():  # a file may vanish in between
-            sides = _sides(picture)
+        with bad_images():
+            image = open_image(picture)
+            decode(image, MAX_SIZE_CPU)
+            return min(*image.size, largest)
     except BadImage:
         return None
-    return min(*sides, MAX_SIZE_CPU if pick_device(device).type == "cpu" else MAX_SIZE_GPU)
-
-
-def _sides(picture: Picture) -> tuple[int, int]:
-    if isinstance(picture, np.ndarray):
-        return picture.shape[0], picture.shape[1]
-    if isinstance(picture, Image.Image):
-        return picture.size
-    with Image.open(picture if isinstance(picture, Path) else io.BytesIO(picture)) as image:
-        return image.size
 
 
 def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], float]:

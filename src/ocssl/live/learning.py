@@ -13,23 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ocssl import config
 from ocssl.common.console import duration, short_count, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.config import known_names, parse_learner
-from ocssl.config import settings as learner_settings
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
 from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
 from ocssl.evaluation import alignment, collapsed
-from ocssl.imaging import BadImage, Pixels, decode
+from ocssl.imaging import BadImage, Pixels
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream
 from ocssl.live.state import Cursor, StateFolder
-from ocssl.options import Options, differing, setting, validate
+from ocssl.options import Declared, Options, declared, differing, setting, validate
 from ocssl.registry import unknown
 
 IDLE = 0.1  # seconds to sleep where no image is there
@@ -41,17 +40,17 @@ Info = Callable[[str], object]
 class LiveOptions(Options):
     """Settings of :func:`learn`, besides those of the learner."""
 
-    follow: bool = setting(False, "Continue with files that arrive in the folder later.", affects="nothing")
+    follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
     images_per_second: float = setting(
-        20.0, "Rate to keep up with; settings that are not given are chosen for it.", affects="nothing", gt=0
+        20.0, "Rate to keep up with; settings that are not given follow from it.", affects="nothing", common=True, gt=0
     )
     save_every: float = setting(
-        30.0, "Seconds between two saves, each of which publishes the encoder.", affects="nothing", ge=0
+        30.0, "Seconds between saves; each publishes the encoder.", affects="nothing", common=True, ge=0
     )
-    report_every: float = setting(10.0, "Seconds between two progress lines.", affects="nothing", ge=0)
+    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", common=True, ge=0)
 
 
-def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, **settings: Any) -> Learner:
+def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
     """Learn from every image of a source once; continue where an earlier call with this state stopped.
 
     Args:
@@ -59,16 +58,16 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
             such as ``tar:PATH``, or an :class:`~ocssl.live.sources.ImageStream` of your own.
         state: folder that keeps the learner; other processes can load ``state/encoder`` at any moment.
         info: called with each progress line; warnings go to the logger ``ocssl``.
-        settings: of :class:`LiveOptions` and of :class:`~ocssl.Learner`. A backbone of your own is needed every time,
-            with the architecture of the first.
+        given: settings of :class:`LiveOptions` and of :class:`~ocssl.Learner`. A backbone of your own is needed every
+            time, with the architecture of the first.
 
     Raises:
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
-    check_names(settings)
-    given = {name: value for name, value in settings.items() if value is not None}
+    check_names(given)
+    given = {name: value for name, value in given.items() if value is not None}
     options = validate(LiveOptions, {name: given.pop(name) for name in LiveOptions.model_fields if name in given})
-    known = learner_settings()
+    known = settings()
     movable = {name: value for name, value in given.items() if known[name].marks.affects == "nothing"}
     own = given["backbone"] if isinstance(given.get("backbone"), nn.Module) else None
     folder = StateFolder(state)
@@ -94,12 +93,17 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
             return learner
 
 
+def settings() -> dict[str, Declared]:
+    """Every setting of :func:`learn` by name, those of the learner included."""
+    return declared({("", ""): LiveOptions.model_fields}) | config.settings()
+
+
 def check_names(names: Iterable[str]) -> None:
     """Refuse the first name that is no setting of :func:`learn`."""
-    known = [*LiveOptions.model_fields, *learner_settings()]
+    known = settings()
     for name in names:
         if name not in known:
-            raise unknown("setting", name, known)
+            raise unknown("setting", name, known, list_all=False)
 
 
 @dataclass
@@ -115,8 +119,6 @@ class _Session:
     info: Info
 
     def __post_init__(self) -> None:
-        config = self.learner.config
-        self._stream_batch, self._image_size = config.stream_batch, config.image_size
         self._monitor = Monitor(self.learner)
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
         self._refused = 0
@@ -166,7 +168,7 @@ class _Session:
                 self._report()
             if self._unsaved and now - self._saved_at >= self.options.save_every:
                 self.save(required=False)
-            items = self.stream.take(self._stream_batch)
+            items = self.stream.take(self.learner.config.stream_batch)
 
     def _finish(self) -> None:
         """Learn from the last incomplete minibatch; a single image that batch norm cannot take alone stays pending."""
@@ -196,9 +198,7 @@ class _Session:
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
         try:
-            if isinstance(item.picture, BadImage):
-                raise item.picture
-            return item, stamp, decode(item.picture, self._image_size)
+            return item, stamp, item.decode(self.learner.config.image_size)
         except BadImage as problem:
             return item, stamp, problem
 
@@ -240,7 +240,7 @@ def _first_usable(stream: ImageStream, stop: StopRequest, device: str) -> tuple[
 
 def _begin(given: dict[str, Any], target: float, info: Info) -> Learner:
     """A new learner; what is not given is chosen for this machine and ``target`` images per second."""
-    read = known_names({name: value for name, value in given.items() if isinstance(value, str)})
+    read = config.known_names({name: value for name, value in given.items() if isinstance(value, str)})
     given = {name: value for name, value in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD)) if name in read} | given
     if not {"backbone", "batch", "passes"} <= given.keys():
         given, rate = autotune(target, given)
@@ -257,16 +257,13 @@ def _begin(given: dict[str, Any], target: float, info: Info) -> Learner:
 
 def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path) -> None:
     """Refuse settings other than those that the learner was begun with."""
-    config = learner.config
-    begun = config.to_dict()
+    begun = learner.config.to_dict()
     for name, value in given.items():
         if isinstance(value, nn.Module):  # it took the saved weights, so it fits
             continue
-        own = isinstance(begun["backbone"], nn.Module | None)
         try:
-            same = not differing(
-                config, parse_learner({**begun, name: value}, own_backbone=own), "experiment", "numbers"
-            )
+            asked = config.parse_learner({**begun, name: value}, own_backbone=begun["backbone"] is None)
+            same = not differing(learner.config, asked, "experiment", "numbers")
         except ConfigError:
             if name not in begun:
                 raise

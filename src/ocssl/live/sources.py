@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from ocssl.data.formats.files import FilesReader, image_files
@@ -69,10 +68,34 @@ class _Indexed(ImageStream):
     def __init__(self, key: str, index: SeenIndex) -> None:
         self.key = key
         self._index = index
+        self._taken: set[str] = set()  # names that were taken and not acknowledged yet
+        self._error: DataError | None = None
+
+    def take(self, count: int) -> list[Item]:
+        """The next images; those before a part that cannot be read are given before its error is raised."""
+        items: list[Item] = []
+        try:
+            while self._error is None and len(items) < count and (item := self._next()) is not None:
+                items.append(item)
+        except StopIteration:
+            self.exhausted = True
+        except DataError as error:
+            self._error = error
+        if self._error is not None and not items:
+            raise self._error
+        return items
+
+    @abstractmethod
+    def _next(self) -> Item | None:
+        """The next image; None where none is there at the moment, StopIteration at the end."""
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the name to the index."""
+        self._taken.discard(item.name)
         self._index.add(self.key, item.name, stamp=stamp, problem=problem)
+
+    def _is_new(self, name: str, path: Path) -> bool:
+        return name not in self._taken and not self._index.has(self.key, name, file_stamp(path))
 
 
 class ReaderStream(_Indexed):
@@ -88,19 +111,9 @@ class ReaderStream(_Indexed):
     def __init__(self, reader: Reader, key: str, start: int, index: SeenIndex) -> None:
         super().__init__(key, index)
         self._items: Iterator[Item] = reader.items(start)
-        self._error: DataError | None = None
 
-    def take(self, count: int) -> list[Item]:
-        """The next images; fewer than asked for only at the end, or before a part that cannot be read."""
-        if self._error is not None:
-            raise self._error
-        items: list[Item] = []
-        try:
-            items.extend(islice(self._items, count))
-            self.exhausted = len(items) < count
-        except DataError as error:  # the images before it are good
-            self._error = error
-        return items
+    def _next(self) -> Item:
+        return next(self._items)
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the name of a refused image to the index."""
@@ -127,23 +140,21 @@ class FolderStream(_Indexed):
         if not follow:
             self._scan()
 
-    def take(self, count: int) -> list[Item]:
-        """The next files by name that still exist."""
+    def _next(self) -> Item | None:
         if self._follow and not self._names and time.monotonic() >= self._next_scan:
             self._scan()
-        items: list[Item] = []
-        while self._names and len(items) < count:
+        while self._names:
             name = self._names.popleft()
             if os.path.exists(self._folder / name):
-                items.append(Item(name, self._folder / name))
-        self.exhausted = not self._follow and not self._names
-        return items
+                self._taken.add(name)
+                return Item(name, self._folder / name)
+        if self._follow:
+            return None
+        raise StopIteration
 
     def _scan(self) -> None:
         began = time.monotonic()
-        for name in image_files(self._folder):
-            if not self._index.has(self.key, name, file_stamp(self._folder / name)):
-                self._names.append(name)
+        self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
         now = time.monotonic()
         self._next_scan = now + max(SCAN_EVERY, SCAN_SHARE * (now - began))
 
@@ -158,33 +169,26 @@ class PathStream(_Indexed):
     def __init__(self, lines: Iterable[str], index: SeenIndex) -> None:
         super().__init__("paths", index)
         self._queue: queue.Queue[str | Exception | None] = queue.Queue(maxsize=1000)
-        self._error: Exception | None = None
         if isinstance(lines, io.TextIOWrapper):
             lines.reconfigure(errors="surrogateescape")
         # Reading may block for ever; in a thread of its own it delays neither a save nor a stop.
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
-    def take(self, count: int) -> list[Item]:
-        """The paths that have come; fewer than asked for before a part that cannot be read."""
-        items: dict[Path, Item] = {}
-        while len(items) < count and not self.exhausted and self._error is None:
+    def _next(self) -> Item | None:
+        while True:
             try:
                 line = self._queue.get(timeout=WAIT)
             except queue.Empty:
-                break
+                return None
             if line is None:
-                self.exhausted = True
-            elif isinstance(line, Exception):
-                self._error = line
-            elif name := line.rstrip("\r\n"):
-                path = Path(name).absolute()
-                if not self._index.has(self.key, str(path), file_stamp(path)):
-                    items[path] = Item(name, path)
-        if self._error is not None and not items:  # the paths before it are good
-            raise DataError(
-                f"the list of paths cannot be read on: {self._error}; send it again, one path per line"
-            ) from self._error
-        return list(items.values())
+                raise StopIteration
+            if isinstance(line, Exception):
+                raise DataError(f"the list of paths cannot be read on: {line}; send it again") from line
+            name = line.rstrip("\r\n")
+            path = Path(name).absolute()
+            if name and self._is_new(str(path), path):
+                self._taken.add(str(path))
+                return Item(name, path)
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the absolute path to the index."""

@@ -27,16 +27,11 @@ class VideoReader(Reader):
         return f"video\n{describe_files([self.path])}"
 
     def items(self, start: int = 0) -> Iterator[Item]:
-        with _Capture(str(self.path)) as capture:
-            # Seeking is inexact in many formats; walking past frames without decoding them to pixels is not.
-            for _ in range(start):
-                if not capture.grab():
-                    return
-            yield from _frames(capture, str(self.path), start)
+        return _frames(str(self.path), self.describe(), str(self.path), start, skip=start)
 
 
 class CameraReader(Reader):
-    """Whatever a camera shows from now on: it has no past, so every start is at the present."""
+    """The frames of a camera from now on, at any ``start``."""
 
     def __init__(self, number: str) -> None:
         if not number.isdecimal():
@@ -47,38 +42,30 @@ class CameraReader(Reader):
         return f"camera {self.number}"
 
     def identity(self) -> str:
-        return f"camera {self.number}"
+        return self.describe()
 
     def items(self, start: int = 0) -> Iterator[Item]:
-        with _Capture(self.number) as capture:
-            yield from _frames(capture, f"camera:{self.number}", start)
+        return _frames(self.number, self.describe(), f"camera:{self.number}", start)
 
 
-class _Capture:
-    """An open capture that is released whatever happens."""
-
-    def __init__(self, place: str | int) -> None:
-        try:
-            import cv2
-        except ImportError as error:
-            raise missing_extra("opencv-python-headless", "video", "video files and cameras") from error
-        self._place = place
-        self._capture: Any = cv2.VideoCapture(place)
-
-    def __enter__(self) -> Any:
-        if not self._capture.isOpened():
-            what = f"camera {self._place}" if isinstance(self._place, int) else f"the video {self._place}"
+def _frames(place: str | int, what: str, name: str, number: int, skip: int = 0) -> Iterator[Item]:
+    """Frames ``(height, width, 3)``, named from ``number`` on; the capture is released in the end."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise missing_extra("opencv-python-headless", "video", "video files and cameras") from error
+    capture: Any = cv2.VideoCapture(place)
+    try:
+        if not capture.isOpened():
             raise DataError(f"{what} cannot be opened: it is not there, in use, or of a kind that OpenCV does not read")
-        return self._capture
-
-    def __exit__(self, *_: object) -> None:
-        self._capture.release()
-
-
-def _frames(capture: Any, name: str, number: int) -> Iterator[Item]:
-    while True:
-        there, frame = capture.read()
-        if not there:
+        # Seeking is inexact in many formats; grabbing frames without decoding them to pixels is not.
+        if not all(capture.grab() for _ in range(skip)):
             return
-        yield Item(f"{name}:{number}", frame[:, :, ::-1])  # OpenCV gives blue first
-        number += 1
+        while True:
+            found, frame = capture.read()
+            if not found:
+                return
+            yield Item(f"{name}:{number}", frame[:, :, ::-1])  # OpenCV has blue first
+            number += 1
+    finally:
+        capture.release()

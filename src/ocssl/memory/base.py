@@ -22,7 +22,7 @@ from torch import Tensor
 
 import ocssl.options
 from ocssl.device import check_fits
-from ocssl.distributed import Group, current
+from ocssl.distributed import ProcessGroup, current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.options import setting
 from ocssl.registry import Registry
@@ -48,12 +48,12 @@ class RowLayout:
     Args:
         capacity, staging: numbers of slots and of staging rows.
 
-    >>> layout = RowLayout(capacity=5, staging=2, group=Group(rank=1, size=2))
+    >>> layout = RowLayout(capacity=5, staging=2, group=ProcessGroup(rank=1, size=2))
     >>> layout.rows, layout.local(torch.tensor([0, 1, 3, 4, 5])).tolist()
     (6, [5, 0, 1, 5, 3])
     """
 
-    def __init__(self, capacity: int, staging: int, group: Group) -> None:
+    def __init__(self, capacity: int, staging: int, group: ProcessGroup) -> None:
         self.group = group
         self.capacity, self.staging = capacity, staging
         self._own = -(-capacity // group.size)
@@ -148,7 +148,7 @@ class Memory:
         self.staging = staging
         self.device = torch.device(device)
         self._divided = RowLayout(capacity, staging, current())
-        self._kept_by_all = RowLayout(capacity, staging, Group())
+        self._kept_by_all = RowLayout(capacity, staging, ProcessGroup())
         sizes = [self._layout(name).rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
         whole = self._divided.rows * math.prod(image_shape) + sum(sizes)
         check_fits(self.device, whole, f"memory_size {capacity:,} for images of {'×'.join(map(str, image_shape[1:]))}")

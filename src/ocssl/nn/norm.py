@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 
 
 class GroupBatchNorm(_BatchNorm):
@@ -15,10 +15,10 @@ class GroupBatchNorm(_BatchNorm):
     torch's ``SyncBatchNorm`` does the same, but on GPUs only.
     """
 
-    group: Group
+    group: ProcessGroup
 
     @classmethod
-    def of(cls, norm: _BatchNorm, group: Group) -> GroupBatchNorm:
+    def of(cls, norm: _BatchNorm, group: ProcessGroup) -> GroupBatchNorm:
         """A replacement of ``norm`` with the same parameter and buffer objects."""
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         made.group = group
@@ -59,11 +59,11 @@ class GroupBatchNorm(_BatchNorm):
             raise ValueError(f"expected rows and channels, not a tensor of shape {tuple(input.shape)}")
 
 
-def synchronise(module: nn.Module, group: Group) -> None:
+def synchronise(module: nn.Module, group: ProcessGroup) -> None:
     """Replace every batch norm inside ``module`` by one over the rows of the whole group.
 
     >>> network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-    >>> synchronise(network, Group())
+    >>> synchronise(network, ProcessGroup())
     >>> type(network[1]).__name__
     'GroupBatchNorm'
     """

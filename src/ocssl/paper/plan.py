@@ -13,7 +13,7 @@ from ocssl.results.read import Store
 from ocssl.results.result import Protocol, probed_on, trained_on
 from ocssl.results.tables import PaperRow, PaperTable, Settings
 from ocssl.results.tuned import TunedValues
-from ocssl.runs.config import RunConfig, merged
+from ocssl.runs.config import RunConfig, merged, unread
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import experiment_key, run_name
 from ocssl.runs.presets import resolve
@@ -24,13 +24,13 @@ class TableRun:
     """One result that a table needs.
 
     Attributes:
-        row: the row it is for.
+        label: the run in a few words.
         dataset: what it is measured on; ``a->b`` for an encoder trained on a and probed on b.
         config: of the run, its seed included.
         folder: of the run.
     """
 
-    row: PaperRow
+    label: str
     dataset: str
     config: RunConfig
     folder: Path
@@ -47,11 +47,6 @@ class TableRun:
         return run_name(self.config) + (slug(f"-on-{target}") if target else "")
 
     @property
-    def label(self) -> str:
-        """The run in a few words."""
-        return f"{self.row.label}, {self.dataset}, {self.config.protocol}, seed {self.config.learner.seed}"
-
-    @property
     def started(self) -> bool:
         """Whether its run was started and not finished."""
         folder = RunFolder(self.folder)
@@ -64,7 +59,7 @@ class TableRun:
 
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
-        return store.has(experiment_key(self.config), self.dataset, self.config.learner.seed)
+        return store.has(experiment_key(self.config), self.dataset, self.settings["seed"])
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,6 @@ class TablePlan:
 
 
 def configure(
-    table: PaperTable,
     row: PaperRow,
     dataset: str,
     protocol: Protocol,
@@ -99,39 +93,29 @@ def configure(
 
     Args:
         tuned: lr and ω instead of the paper's.
-        changes: settings on top of all others, also for the run that this one starts from.
+        changes: settings on top of all others, also for the run that this one starts from; those that the row's
+            strategy does not read are left out.
         runs: folder of the runs, where a row that starts from another run expects it.
 
     >>> from ocssl.results.tables import find_table
-    >>> high = find_table("high-simsiam")
-    >>> configure(high, high.row("cla-e"), "cifar100", "clean").to_dict()["lr"]
+    >>> configure(find_table("high-simsiam").row("cla-e"), "cifar100", "clean").to_dict()["lr"]
     0.3
     """
     common = {"dataset": trained_on(dataset), "protocol": protocol, "seed": seed}
-    given = merged({**table.settings, **row.settings, **common, **(tuned or {})}, changes or {})
+    given = merged({**row.settings, **common, **(tuned or {})}, changes or {})
     if row.after is not None:
-        first = first_stage(table, row, dataset, protocol, seed=seed, changes=changes)
+        first = configure(first_stage(row), dataset, protocol, seed=seed, changes=changes)
         given["init_from"] = str(runs / run_name(first))
-    return resolve(given)
+    return resolve({name: value for name, value in given.items() if name not in unread(given)})
 
 
-def first_stage(
-    table: PaperTable,
-    row: PaperRow,
-    dataset: str,
-    protocol: Protocol,
-    *,
-    seed: int = 0,
-    changes: Settings | None = None,
-) -> RunConfig:
-    """The configuration of the run that a row's run starts from."""
-    first = replace(row, settings=row.after or {}, after=None)
-    return configure(table, first, dataset, protocol, seed=seed, changes=changes)
+def first_stage(row: PaperRow) -> PaperRow:
+    """The row of the run that a row's run starts from."""
+    return replace(row, label=f"{row.label}: first run", settings=row.after or {}, after=None)
 
 
 def make_plan(
     store: Store,
-    table: PaperTable,
     rows: Iterable[PaperRow],
     dataset: str,
     protocol: Protocol,
@@ -149,11 +133,17 @@ def make_plan(
         runs: folder of the runs.
 
     >>> from ocssl.results.tables import find_table
-    >>> high = find_table("high-simsiam")
-    >>> plan = make_plan(Store(), high, high.select(["er-fifo", "random"]), "cifar100", "clean", [0, 1])
-    >>> [run.name for run in plan.missing]
+    >>> rows = find_table("high-simsiam").select(["er-fifo", "random"])
+    >>> [run.name for run in make_plan(Store(), rows, "cifar100", "clean", [0, 1]).missing]
     ['cifar100-simsiam-er-fifo-high-clean-seed0', 'cifar100-simsiam-er-fifo-high-clean-seed1']
     """
+
+    def planned(row: PaperRow, seed: int, values: Settings | None) -> TableRun:
+        config = configure(row, dataset, protocol, seed=seed, tuned=values, changes=changes, runs=runs)
+        folder = runs / run_name(config)
+        label = f"{row.label}, {dataset}, {protocol}, seed {seed}"
+        return TableRun(label, dataset, _as_started(config, folder), folder)
+
     wanted, departs = [], False
     first: dict[Path, TableRun] = {}
     for seed in seeds:
@@ -161,16 +151,14 @@ def make_plan(
             if row.untrained:
                 continue
             values = (tuned or {}).get(row.name)
-            config = configure(table, row, dataset, protocol, seed=seed, tuned=values, changes=changes, runs=runs)
+            run = planned(row, seed, values)
+            wanted.append(run)
             if changes and not departs:
-                papers = configure(table, row, dataset, protocol, seed=seed, tuned=values, runs=runs)
-                departs = experiment_key(config) != experiment_key(papers)
-            wanted.append(_table_run(row, dataset, config, runs))
+                papers = configure(row, dataset, protocol, seed=seed, tuned=values, runs=runs)
+                departs = experiment_key(run.config) != experiment_key(papers)
             # A result in the store is no network to start from: the first run must be finished here.
-            before = wanted[-1].starts_from
-            if before and not wanted[-1].is_in(store) and not RunFolder(before).result.exists():
-                begin = first_stage(table, row, dataset, protocol, seed=seed, changes=changes)
-                first[before] = _table_run(replace(row, label=f"{row.label}: first run"), dataset, begin, runs)
+            if run.starts_from and not run.is_in(store) and not RunFolder(run.starts_from).result.exists():
+                first[run.starts_from] = planned(first_stage(row), seed, None)
     missing = tuple(run for run in wanted if not run.is_in(store))
     return TablePlan(tuple(wanted), missing, tuple(first.values()), departs)
 
@@ -193,19 +181,16 @@ def choose_dataset(table: PaperTable, name: str | None) -> str:
     raise ConfigError(f"table '{table.id}' probes on another set; name both, like {pairs[0]}, not '{name}'")
 
 
-def _table_run(row: PaperRow, dataset: str, config: RunConfig, runs: Path) -> TableRun:
-    folder = runs / run_name(config)
-    return TableRun(row, dataset, _as_started(config, folder), folder)
-
-
 def _as_started(config: RunConfig, folder: Path) -> RunConfig:
     """A run that was started keeps settings, such as its execution, in which the experiment is the same."""
-    if not RunFolder(folder).config.exists():
-        return config
     try:
-        started = RunFolder(folder).read_config()
+        started = RunFolder(folder).read_config() if RunFolder(folder).config.exists() else None
     except ConfigError:
-        return config  # the engine will refuse this one run
-    if (experiment_key(started), started.learner.seed) != (experiment_key(config), config.learner.seed):
-        return config  # another run is in this folder: the engine will refuse this one
+        started = None  # the engine will refuse this one run
+    if started is None or _identity(started) != _identity(config):
+        return config
     return started.change(**config.only("nothing"))
+
+
+def _identity(config: RunConfig) -> tuple[str, int]:
+    return experiment_key(config), config.learner.seed

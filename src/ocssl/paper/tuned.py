@@ -52,7 +52,7 @@ def merge_values(files: Iterable[Path], which: TunedFor) -> TunedValues:
 def keep_values(values: TunedValues, results: Path, which: TunedFor) -> None:
     """Write tuned values into a folder of results, so that results with them fill the tuned columns."""
     path = tuned_path(results, which)
-    before = read_tuned(path)[which] if path.exists() else {}
+    before = read_tuned(path)[1] if path.exists() else {}
     for row in values:
         if row in before and before[row] != values[row]:
             raise ConfigError(f"'{path}' has {before[row]} for {row}, not {values[row]}; remove that line to tune anew")
@@ -74,7 +74,7 @@ def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> 
     for row in table.rows:
         if not row.untrained:
             free = JUDGING | (tuned.keys() - row.settings.keys())
-            apart[row.name] = _differences(configure(table, row, dataset, protocol), config, free)
+            apart[row.name] = _differences(configure(row, dataset, protocol), config, free)
     name, found = min(apart.items(), key=lambda entry: ("strategy" in entry[1], "stream" in entry[1], len(entry[1])))
     if not found:
         return {name: tuned}

@@ -6,26 +6,6 @@ from ocssl.results.sections import Report, Row, Section, read_report, sections_o
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable, find_table
 
-__all__ = [
-    "TABLES",
-    "Curve",
-    "Group",
-    "PaperRow",
-    "PaperTable",
-    "Problem",
-    "Report",
-    "Result",
-    "ResultFile",
-    "Row",
-    "Section",
-    "Store",
-    "Table",
-    "TableColumn",
-    "TableRow",
-    "Value",
-    "find_table",
-    "read_report",
-    "read_result",
-    "read_results",
-    "sections_of",
-]
+__all__ = ["TABLES", "Curve", "Group", "PaperRow", "PaperTable", "Problem", "Report", "Result", "ResultFile", "Row"]
+__all__ += ["Section", "Store", "Table", "TableColumn", "TableRow", "Value"]
+__all__ += ["find_table", "read_report", "read_result", "read_results", "sections_of"]

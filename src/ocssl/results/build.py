@@ -2,123 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from ocssl.common.console import short_count
-from ocssl.results.names import heading, row_label, row_name
+from ocssl.results.names import heading, row_label, row_name, style_name
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.sections import Report, Row, Section
-from ocssl.results.styles import style_name
-from ocssl.results.table import MISSING, Table, TableColumn, TableRow, Value
+from ocssl.results.table import Table, TableColumn, TableRow, Value
 
-Cells = tuple[TableColumn, Callable[[Row], Value]]
+NUMBERS = {"final": "Final", "avg": "Avg"}
+NOTES = {
+    "diff.": "ours less the paper’s",
+    "tuned": "ours with lr and ω that we tuned",
+    "b": "samples per step, b",
+    "n_p": "steps per stream minibatch, n_p",
+    "seeds": "seeds with a result that counts",
+    "CBP": "cumulative backward passes, spent",
+    "time, s": "training time of one run",
+}
+"""What the titles of columns mean."""
 
 
 def report_table(section: Section, *, costs: bool = True) -> Table:
-    """Ours, the paper's, the difference and the tuned, with the columns that have something in them.
+    """Ours, the paper's, the difference and the tuned, in the columns that are not empty.
 
     Args:
         costs: whether seeds, CBP and time have columns.
     """
-    cells = [*_numbers(section, "Final", "final"), *_numbers(section, "Avg", "avg")]
-    if section.block is None:
-        cells += [
-            (TableColumn("b", note="samples per step, b"), lambda row: Value.count(row.block and row.block[1])),
-            (
-                TableColumn("n_p", note="steps per stream minibatch, n_p"),
-                lambda row: Value.count(row.block and row.block[2]),
-            ),
-        ]
-    if costs:
-        cells += [*_costs("", lambda row: row.ours), *_costs("tuned", lambda row: row.tuned)]
-    used = [(column, value) for column, value in cells if not all(value(row).empty for row in section.rows)]
-    rows = [
+    ranks = {
+        (number, tuned): section.ranks(number, tuned=tuned == "tuned")
+        for number in NUMBERS
+        for tuned in ("ours", "tuned")
+    }
+    cells: list[dict[tuple[str, str], Value]] = []  # by group and title of the column
+    for row in section.rows:
+        groups = {"ours": row.ours, "tuned": row.tuned or Group()}
+        found: dict[tuple[str, str], Value] = {}
+        for number, name in NUMBERS.items():
+            ours, tuned = (
+                Value.over(getattr(group, number), rank=ranks[number, kind].get(row.name), files=group.paths)
+                for kind, group in groups.items()
+            )
+            paper = row.published.get(number, Value())
+            difference = Value(_difference(ours, paper), digits=1, signed=True)
+            numbers = {"ours": ours, "paper": paper, "diff.": difference, "tuned": tuned}
+            found |= {(f"{name}, %", title): value for title, value in numbers.items()}
+        if section.block is None:
+            found |= {
+                ("", title): Value.count(row.block and row.block[place]) for title, place in (("b", 1), ("n_p", 2))
+            }
+        for kind, group in groups.items() if costs else ():
+            spent = {"seeds": _seeds(group), "CBP": Value.count(group.cbp), "time, s": _seconds(group.seconds)}
+            found |= {("" if kind == "ours" else kind, title): value for title, value in spent.items()}
+        cells.append(found)
+    used = [key for key in cells[0] if not all(found[key].empty for found in cells)] if cells else []
+    columns = tuple(TableColumn(title, group, NOTES.get(title, "")) for group, title in used)
+    rows = tuple(
         TableRow(
             section.label(row),
-            tuple(value(row) for _, value in used),
+            tuple(found[key] for key in used),
             ranked=row.ranked,
             style=row.style,
             problems=tuple(problem.sentence for group in row.groups for problem in group.problems),
         )
-        for row in section.rows
-    ]
-    notes = tuple(filter(None, (_tuned_note(section), _uncommitted_note(section))))
-    return Table(section.title, tuple(column for column, _ in used), tuple(rows), notes)
-
-
-def _numbers(section: Section, group: str, number: str) -> Iterator[Cells]:
-    title = f"{group}, %"
-    yield TableColumn("ours", title), _ours(section, number, lambda row: row.ours)
-    yield TableColumn("paper", title), lambda row: row.published.get(number, Value())
-    yield (
-        TableColumn("diff.", title, "ours less the paper’s"),
-        lambda row: Value(row.difference(number), digits=1, signed=True),
+        for row, found in zip(section.rows, cells, strict=True)
     )
-    note = "ours with lr and ω that we tuned"
-    yield TableColumn("tuned", title, note), _ours(section, number, lambda row: row.tuned, tuned=True)
+    return Table(section.title, columns, rows, tuple(_notes(section)))
 
 
-def _ours(
-    section: Section, number: str, group_of: Callable[[Row], Group | None], *, tuned: bool = False
-) -> Callable[[Row], Value]:
-    ranks = section.ranks(number, tuned=tuned)
-
-    def value(row: Row) -> Value:
-        group = group_of(row)
-        if group is None:
-            return Value()
-        files = tuple(run.path for run in group.runs.values())
-        return Value.over(getattr(group, number), rank=ranks.get(row.name), files=files)
-
-    return value
+def _difference(ours: Value, paper: Value) -> float | None:
+    return None if ours.mean is None or paper.mean is None else ours.mean - paper.mean
 
 
-def _costs(title: str, group_of: Callable[[Row], Group | None]) -> Iterator[Cells]:
-    def of(value: Callable[[Group], Value]) -> Callable[[Row], Value]:
-        return lambda row: value(group) if (group := group_of(row)) else Value()
-
-    yield TableColumn("seeds", title, "seeds with a result that counts"), of(seeds)
-    yield TableColumn("CBP", title, "cumulative backward passes, spent"), of(lambda group: Value.count(group.cbp))
-    yield TableColumn("time, s", title, "training time of one run"), of(lambda group: seconds(group.seconds))
-
-
-def seeds(group: Group) -> Value:
-    """The seeds that count."""
+def _seeds(group: Group) -> Value:
     return Value(len(group.runs), text=" ".join(map(str, group.runs))) if group.runs else Value()
 
 
-def seconds(values: dict[int, float]) -> Value:
+def _seconds(values: dict[int, float]) -> Value:
     """A training time, with a decimal where it is short."""
     mean = Value.over(values).mean
     return Value.over(values, digits=1 if mean is not None and mean < 10 else 0)
 
 
-def _uncommitted_note(section: Section) -> str:
-    """The runs of code that no commit has; empty without such runs."""
-    found = [
-        f"{section.label(row)}{', tuned' if group is row.tuned and group is not row.ours else ''}, seed {seed}"
+def _notes(section: Section) -> Iterator[str]:
+    same = " (as in the paper: the same runs)"
+    tuned = [
+        f"{section.label(row)}: {_tuned_words(row)}{same if row.tuned is row.ours else ''}"
+        for row in section.rows
+        if row.tuned and row.tuned.runs
+    ]
+    if tuned:
+        yield f"Tuned: ours with lr and ω that we tuned. {'; '.join(tuned)}."
+    uncommitted = [
+        f"{section.label(row)}{', tuned' if group is not row.ours else ''}, seed {seed}"
         for row in section.rows
         for group in row.distinct
         for seed, run in group.runs.items()
         if not group.untrained and run.result.code.endswith("-dirty")
     ]
-    return f"Run from code with changes that were not committed: {'; '.join(found)}." if found else ""
-
-
-def _tuned_note(section: Section) -> str:
-    """lr and ω of the tuned columns; empty without tuned runs."""
-    same = " (as in the paper: the same runs)"
-    rows = [
-        f"{section.label(row)}: {_tuned_words(row)}{same if row.tuned_as_paper else ''}"
-        for row in section.rows
-        if row.tuned and row.tuned.runs
-    ]
-    return f"Tuned: ours with lr and ω that we tuned. {'; '.join(rows)}." if rows else ""
+    if uncommitted:
+        yield f"Run from code with changes that were not committed: {'; '.join(uncommitted)}."
 
 
 def _tuned_words(row: Row) -> str:
-    symbols = {"lr": "lr", "omega": "ω"}
-    return ", ".join(f"{symbols[name]} {value:g}" for name, value in row.tuned_values.items())
+    return ", ".join(f"{'ω' if name == 'omega' else name} {value:g}" for name, value in row.tuned_values.items())
 
 
 def runs_table(report: Report) -> Table:
@@ -132,17 +119,12 @@ def runs_table(report: Report) -> Table:
 def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
     result = file.result
     name = row_name(result.strategy, result.memory)
-    facets = {
-        "dataset": result.dataset,
-        "method": result.method or "",
-        "budget": result.budget,
-        "protocol": result.protocol,
-    }
-    time = seconds({0: result.train_seconds})
+    facets = {part: getattr(result, part) or "" for part in ("dataset", "method", "budget", "protocol")}
+    time = _seconds({0: result.train_seconds})
     shared = None if file.runs_at_once == 1 else f"{time.plain()}, {file.runs_at_once} at once"
     values = (
         *(Value(text=heading(value) or "own") for value in facets.values()),
-        Value(result.seed, text=str(result.seed)),
+        Value(result.seed, digits=0),
         Value(result.final),
         Value(result.avg),
         Value.count(result.cbp_spent),
@@ -150,69 +132,57 @@ def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
     )
     flags = [f"on {result.measured_on} images"] if result.measured_on != "test" else []
     flags += ["disagrees with another file"] if conflicting else []
-    return TableRow(
-        row_label(name), values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,)
+    label = row_label(name)
+    return TableRow(label, values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,))
+
+
+def terminal_table(section: Section) -> Table:
+    """A section for a terminal, with tuned results in rows of their own."""
+    rows = [(row.label, row, row.ours) for row in section.rows]
+    rows += [
+        (f"{row.label}, tuned by us: {_tuned_words(row)}", row, row.tuned)
+        for row in section.rows
+        if row.tuned is not None
+    ]
+    columns, values = (_times if section.table.shows == "seconds" else _accuracies)([found[1:] for found in rows])
+    shown = (
+        TableRow(label, (*cells, _seeds(group)), problems=tuple(problem.sentence for problem in group.problems))
+        for (label, _, group), cells in zip(rows, values, strict=True)
     )
+    title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
+    return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
 
 
-def accuracy_table(section: Section) -> Table:
-    """A section for a terminal: Final and, where there is one, Avg; tuned results in rows of their own."""
-    numbers = {"final": "Final %"}
-    if any(row.ours.avg or "avg" in row.published or (row.tuned and row.tuned.avg) for row in section.rows):
-        numbers["avg"] = "Avg %"
-    titles = ["b×n_p", *(title for number in numbers.values() for title in (number, "paper", "diff")), "seeds"]
-    rows = []
-    for label, row, group in _terminal_rows(section):
-        values = [Value(text="{1}×{2}".format(*row.block) if row.block else MISSING)]
+def _accuracies(rows: list[tuple[Row, Group]]) -> tuple[list[TableColumn], list[list[Value]]]:
+    """Final and, where there is one, Avg: ours, the paper's and the difference."""
+    with_avg = any(group.avg or "avg" in row.published for row, group in rows)
+    numbers = {number: name for number, name in NUMBERS.items() if number == "final" or with_avg}
+    titles = ["b×n_p", *(title for name in numbers.values() for title in (f"{name} %", "paper", "diff"))]
+    values = []
+    for row, group in rows:
+        values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
         for number in numbers:
             ours, paper = Value.over(getattr(group, number), digits=1), row.published.get(number, Value())
-            known = ours.mean is not None and paper.mean is not None
-            difference = Value(text=f"{ours.mean - paper.mean:+.1f}") if known else Value()  # type: ignore[operator]
-            values += [ours, paper, difference]
-        problems = tuple(problem.sentence for problem in group.problems)
-        rows.append(TableRow(label, (*values, seeds(group)), problems=problems))
-    columns = tuple(TableColumn(title, align="left") for title in titles)
-    return Table(_terminal_title(section), columns, tuple(rows), label="row")
+            difference = _difference(ours, paper)
+            values[-1] += [ours, paper, Value() if difference is None else Value(text=f"{difference:+.1f}")]
+    return [TableColumn(title, align="left") for title in titles], values
 
 
-def seconds_table(section: Section) -> Table:
-    """Training times for a terminal, also relative to the fastest row of equal CBP on the same device."""
-    found = [(label, group, _race(group)) for label, _, group in _terminal_rows(section)]
+def _times(rows: list[tuple[Row, Group]]) -> tuple[list[TableColumn], list[list[Value]]]:
+    """Training times, also relative to the fastest row of equal planned CBP on the same device."""
+    planned = [max((run.result.cbp_planned for run in group.runs.values()), default=None) for _, group in rows]
+    times = [Value.over(group.seconds, digits=1) for _, group in rows]
     fastest: dict[object, float] = {}
-    for _, group, race in found:
-        if group.seconds:
-            mean = Value.over(group.seconds).mean or 0
-            fastest[race] = min(mean, fastest.get(race, mean))
-    rows = []
-    for label, group, race in found:
-        spent, devices = race
-        time = Value.over(group.seconds, digits=1)
-        values = (
-            Value() if spent is None else Value(spent, text=short_count(spent)),
+    for (_, group), cbp, time in zip(rows, planned, times, strict=True):
+        if time.mean is not None:
+            fastest[cbp, group.devices] = min(time.mean, fastest.get((cbp, group.devices), time.mean))
+    values = [
+        [
+            Value() if cbp is None else Value(cbp, text=short_count(cbp)),
             time,
-            Value() if time.mean is None else Value(time.mean / fastest[race]),
-            Value(text=", ".join(devices)),
-            seeds(group),
-        )
-        rows.append(TableRow(label, values))
-    columns = (
-        *(TableColumn(title) for title in ("CBP", "seconds", "relative")),
-        *(TableColumn(title, align="left") for title in ("device", "seeds")),
-    )
-    return Table(_terminal_title(section), columns, tuple(rows), label="row")
-
-
-def _race(group: Group) -> tuple[int | None, tuple[str, ...]]:
-    """Times compare at equal CBP as planned, of which strategies spend a little less, and on one device."""
-    return max((run.result.cbp_planned for run in group.runs.values()), default=None), group.devices
-
-
-def _terminal_rows(section: Section) -> Iterable[tuple[str, Row, Group]]:
-    yield from ((row.label, row, row.ours) for row in section.rows)
-    for row in section.rows:
-        if row.tuned is not None:
-            yield f"{row.label}, tuned by us: {_tuned_words(row)}", row, row.tuned
-
-
-def _terminal_title(section: Section) -> str:
-    return f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
+            Value() if time.mean is None else Value(time.mean / fastest[cbp, group.devices]),
+            Value(text=", ".join(group.devices)),
+        ]
+        for (_, group), cbp, time in zip(rows, planned, times, strict=True)
+    ]
+    return [*map(TableColumn, ("CBP", "seconds", "relative")), TableColumn("device", align="left")], values

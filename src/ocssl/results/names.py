@@ -1,46 +1,42 @@
-"""Strategies, data sets and runs as tables and figures write them."""
+"""Names and styles: strategies, data sets and runs as tables and figures show them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
 from zlib import crc32
 
-from ocssl.results.result import Result
-
-LABELS = {
-    "iid": "i.i.d.",
-    "cassle": "CaSSLe",
-    "cassle-r": "CaSSLe-R",
-    "finetune": "finetuning",
-    "lump": "LUMP",
-    "er-reservoir": "ER w/ reservoir",
-    "er-fifo": "ER w/ FIFO",
-    "minred": "MinRed",
-    "cla-b": "CLA-b",
-    "cla-r": "CLA-R",
-    "cla-e": "CLA-E",
-    "scale": "SCALE",
-    "osiris-r": "Osiris-R",
-    "pfr": "PFR",
-    "random": "random encoder",
-}
-"""Rows of the paper's tables as the paper prints them."""
-
-HEADINGS = {
-    "cifar100": "CIFAR-100",
-    "cifar10": "CIFAR-10",
-    "imagenet100": "ImageNet100",
-    "imagenet100:authors": "ImageNet100 (authors' classes)",
-    "svhn": "SVHN",
-    "cars": "Stanford Cars",
-    "simsiam": "SimSiam",
-    "simclr": "SimCLR",
-    "high": "high CBP",
-    "low": "low CBP",
-    "custom": "other budget",
-    "authors": "authors’",
-}
+from ocssl.results.published import read_yaml
 
 LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a strategy is drawn, the same in every figure.
+
+    Attributes:
+        colour: on a light ground.
+        dash: of lines, as SVG has it; empty for a solid one.
+        dark: colour on a dark ground; the same where empty.
+    """
+
+    colour: str
+    marker: Literal["circle", "square", "diamond", "up", "down", "plus", "cross"]
+    dash: str = ""
+    dark: str = ""
+
+
+STYLES = {name: Style(**style) for name, style in read_yaml("names")["styles"].items()}
+
+
+def style_name(row: str) -> str:
+    """The key in :data:`STYLES` of a row's name; a strategy without a style of its own gets a spare one.
+
+    >>> style_name("cla-e"), style_name("mine")
+    ('cla-e', 'spare-1')
+    """
+    return row if row in STYLES else f"spare-{crc32(row.encode()) % 3}"
 
 
 def row_name(strategy: str, memory: str | None) -> str:
@@ -60,7 +56,7 @@ def row_label(row: str) -> str:
     >>> row_label("er-fifo"), row_label("mine")
     ('ER w/ FIFO', 'mine')
     """
-    return "other strategies" if row.startswith("spare-") else LABELS.get(row, row)
+    return str(read_yaml("names")["labels"].get(row, row))
 
 
 def heading(name: str) -> str:
@@ -69,13 +65,7 @@ def heading(name: str) -> str:
     >>> heading("cifar100->svhn"), heading("simsiam"), heading("folder:frames")
     ('CIFAR-100 → SVHN', 'SimSiam', 'folder:frames')
     """
-    return " → ".join(HEADINGS.get(part, part) for part in name.split("->"))
-
-
-def describe(result: Result, *more: str) -> str:
-    """A run in a few words; ``more`` follows the data set."""
-    words = [result.label, result.method and heading(result.method), heading(result.dataset), *more]
-    return ", ".join(word for word in words if word) + f", seed {result.seed}"
+    return " → ".join(read_yaml("names")["headings"].get(part, part) for part in name.split("->"))
 
 
 def file_part(name: str) -> str:

@@ -1,22 +1,18 @@
-"""Reads a folder of results. A file that cannot be used becomes a :class:`Problem` and enters no number.
-
-Problems are files that are no complete result, results of one run that disagree, and runs of one experiment on
-different streams.
-"""
+"""Reads a folder of results. A file that cannot be used becomes a :class:`Problem` and enters no number."""
 
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from ocssl.common.console import percent
 from ocssl.errors import ConfigError, DataError
 from ocssl.results.result import Protocol, Result, read_result
-from ocssl.results.tables import Kind, PaperRow, PaperTable, Settings
+from ocssl.results.tables import Kind, PaperRow, Settings
 from ocssl.results.tuned import FOLDER, TunedFor, TunedValues, read_tuned
 
 Experiment = tuple[str, str]
@@ -47,8 +43,8 @@ class ResultFile:
         usual = ("auto", "graph", "bf16") if hardware.get("gpu") else ("auto", "eager", "fp32")
         words = [str(hardware.get("gpu") or hardware.get("cpu") or "unknown device")]
         words += [str(config[name]) for name in ("execution", "precision") if config.get(name, "auto") not in usual]
-        processes = hardware.get("processes", 1)
-        return ", ".join(words if processes == 1 else [*words, f"{processes} processes"])
+        words += [f"{many} processes"] if (many := hardware.get("processes", 1)) != 1 else []
+        return ", ".join(words)
 
 
 @dataclass(frozen=True)
@@ -78,6 +74,11 @@ class Group:
         """The results that count, by seed; of several copies the first."""
         found = {file.result.seed: file for file in reversed(self.files) if file.result.seed not in self.conflicts}
         return dict(sorted(found.items()))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files of the results that count."""
+        return tuple(run.path for run in self.runs.values())
 
     @property
     def experiment(self) -> Experiment | None:
@@ -118,32 +119,20 @@ class Group:
         return {seed: run.result.train_seconds for seed, run in self.timed.items() if len(self.devices) == 1}
 
     @property
-    def step_milliseconds(self) -> float | None:
-        """Training time of one step; None where times do not compare."""
-        if not self.seconds:
-            return None
-        return 1000 * statistics.fmean(run.result.train_seconds / run.result.steps for run in self.timed.values())
-
-    @property
     def cbp(self) -> float | None:
         """Mean CBP of a run; None without runs, and for the untrained encoder."""
-        if self.untrained or not self.runs:
-            return None
-        return sum(run.result.cbp_spent for run in self.runs.values()) / len(self.runs)
+        spent = [run.result.cbp_spent for run in self.runs.values() if not self.untrained]
+        return sum(spent) / len(spent) if spent else None
 
     @property
     def curve(self) -> dict[str, list[float]] | None:
         """Mean, lowest and highest accuracy over seeds along the stream; None where the borders differ."""
         runs = [run.result for run in self.runs.values() if run.result.curve and not self.untrained]
-        if not runs or len({(tuple(run.borders), len(run.curve)) for run in runs}) > 1:
+        if len({(tuple(run.borders), len(run.curve)) for run in runs}) != 1:
             return None
         along = list(zip(*(run.curve for run in runs), strict=True))
-        return {
-            "x": [float(border) for border in runs[0].borders[-len(along) :]],
-            "mean": [statistics.fmean(values) for values in along],
-            "low": [min(values) for values in along],
-            "high": [max(values) for values in along],
-        }
+        x = [float(border) for border in runs[0].borders[-len(along) :]]
+        return {"x": x, "mean": [*map(fmean, along)], "low": [*map(min, along)], "high": [*map(max, along)]}
 
 
 @dataclass(frozen=True)
@@ -154,6 +143,7 @@ class Store:
         files: every complete result, in the order of their paths.
         problems: files that are none, and results that conflict.
         tuned: learning rates and ω that we tuned, by table, data set and protocol.
+        groups: the results of each experiment.
     """
 
     files: tuple[ResultFile, ...] = ()
@@ -170,23 +160,20 @@ class Store:
             found.setdefault((one.dataset, one.protocol, kind), []).append(group)
         return found
 
-    def find(
-        self, table: PaperTable, row: PaperRow, dataset: str, protocol: Protocol, tuned: Settings | None = None
-    ) -> Group:
-        """The results of a table's row, empty where there are none.
+    def find(self, row: PaperRow, dataset: str, protocol: Protocol, tuned: Settings | None = None) -> Group:
+        """The results of a row of a table, empty where there are none.
 
         Args:
             dataset: what was measured on.
             tuned: lr and ω instead of the paper's.
         """
-        found = self._by_kind.get((dataset, protocol, table.kind(row)), [])
-        matching = [group for group in found if table.matches(row, group.files[0].result, tuned or {})]
+        groups = self._by_kind.get((dataset, protocol, row.kind), [])
+        matching = [group for group in groups if row.matches(group.files[0].result, tuned or {})]
         return max(matching, key=lambda group: len(group.runs), default=Group())
 
     def has(self, key: str, dataset: str, seed: int) -> bool:
         """Whether there is a result of this run, in conflict or not."""
-        group = self.groups.get((key, dataset), Group())
-        return any(file.result.seed == seed for file in group.files)
+        return any(file.result.seed == seed for file in self.groups.get((key, dataset), Group()).files)
 
 
 def read_results(folder: str | Path) -> Store:
@@ -200,25 +187,25 @@ def read_results(folder: str | Path) -> Store:
     place = Path(folder)
     if not place.is_dir():
         raise DataError(f"'{place}' is not a folder of results")
-    files: list[ResultFile] = []
     problems: list[Problem] = []
+    together: dict[Experiment, list[ResultFile]] = {}
+    tuned: dict[TunedFor, TunedValues] = {}
     for path in sorted(_result_paths(place)):
         try:
-            files.append(ResultFile(path, read_result(path)))
+            file = ResultFile(path, read_result(path))
+            together.setdefault(file.experiment, []).append(file)
         except DataError as error:
             problems.append(Problem((path,), str(error)))
-    tuned: dict[TunedFor, TunedValues] = {}
     for path in sorted((place / FOLDER).glob("*.yaml")):
         try:
-            tuned |= read_tuned(path)
+            which, values = read_tuned(path)
+            tuned[which] = values
         except ConfigError as error:
             problems.append(Problem((path,), str(error)))
-    together: dict[Experiment, list[ResultFile]] = {}
-    for file in files:
-        together.setdefault(file.experiment, []).append(file)
-    groups = {experiment: Group(tuple(group), _conflicts(group)) for experiment, group in together.items()}
+    groups = {experiment: Group(tuple(files), _conflicts(files)) for experiment, files in together.items()}
     conflicts = dict.fromkeys(problem for group in groups.values() for problem in group.problems)
-    return Store(tuple(files), (*problems, *conflicts), tuned, groups)
+    every = sorted((file for files in together.values() for file in files), key=lambda file: file.path)
+    return Store(tuple(every), (*problems, *conflicts), tuned, groups)
 
 
 def _result_paths(place: Path) -> Iterator[Path]:
@@ -229,23 +216,19 @@ def _result_paths(place: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if name.endswith(".json"))
 
 
-def _conflicts(files: Iterable[ResultFile]) -> dict[int, Problem]:
+def _conflicts(files: Sequence[ResultFile]) -> dict[int, Problem]:
     """Seeds of an experiment that do not count: there is no mean over different streams or over contradictions."""
-    files = list(files)
     streams = {file.result.fingerprint: file for file in reversed(files)}
     if len(streams) > 1:
         named = " and ".join(f"'{file.path}'" for file in reversed(streams.values()))
         sentence = f"runs of one experiment saw different streams: {named}; none counts until one stream is left"
-        return dict.fromkeys((file.result.seed for file in files), Problem(_paths(files), sentence))
+        problem = Problem(tuple(file.path for file in files), sentence)
+        return {file.result.seed: problem for file in files}
     found = {}
     for seed in {file.result.seed for file in files}:
         copies = [file for file in files if file.result.seed == seed]
         if len({(file.result.final, file.result.avg, *file.result.curve) for file in copies}) > 1:
             finals = " and ".join(f"{percent(file.result.final)} in '{file.path}'" for file in copies)
             sentence = f"one run has results that disagree: Final {finals}; neither counts until one is removed"
-            found[seed] = Problem(_paths(copies), sentence)
+            found[seed] = Problem(tuple(file.path for file in copies), sentence)
     return found
-
-
-def _paths(files: Iterable[ResultFile]) -> tuple[Path, ...]:
-    return tuple(file.path for file in files)

@@ -13,14 +13,15 @@ from ocssl.errors import ConfigError, DataError, unreadable
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Protocol = Literal["clean", "authors"]
 PROTOCOLS: tuple[Protocol, ...] = ("clean", "authors")
+Block = tuple[int, int, int]
+"""b_s, b and n_p."""
 
 REQUIRED = ("dataset", "protocol", "strategy", "method", "memory", "stream", "stream_batch", "batch", "passes", "seed")
 """Settings that tables and figures read."""
 
 
 def _readable(config: dict[str, Any]) -> dict[str, Any]:
-    missing = [name for name in REQUIRED if name not in config]
-    if missing:
+    if missing := [name for name in REQUIRED if name not in config]:
         raise ValueError(f"the setting '{missing[0]}' is missing")
     if config["protocol"] not in PROTOCOLS:
         raise ValueError(f"protocol must be 'clean' or 'authors', not {config['protocol']!r}")
@@ -110,8 +111,9 @@ class Result(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
-        if self.final != (self.curve[-1] if self.curve else None):
-            raise ValueError(f"final is {self.final}, but the curve ends with {self.curve[-1] if self.curve else None}")
+        end = self.curve[-1] if self.curve else None
+        if self.final != end:
+            raise ValueError(f"final is {self.final}, but the curve ends with {end}")
         if len(self.borders) < len(self.curve):
             raise ValueError(f"the curve has {len(self.curve)} points, but borders only {len(self.borders)}")
         if trained_on(self.dataset) != self.config["dataset"]:
@@ -149,18 +151,11 @@ class Result(BaseModel):
         return str(self.config.get("measure_on", "test"))
 
     @property
-    def block(self) -> tuple[int, int, int]:
+    def block(self) -> Block:
         """b_s, b and n_p; for i.i.d. training those of the online strategies that cost the same."""
-        names = ("stream_batch", "batch", "passes")
-        if self.config["stream"] == "iid":
-            names = ("online_stream_batch", "batch", "online_passes")
-        b_s, b, n_p = (int(self.config[name]) for name in names)
-        return b_s, b, n_p
-
-    @property
-    def steps(self) -> float:
-        """Optimiser steps of the whole stream, as the paper counts them: n_p · N / b_s."""
-        return self.samples * float(self.config["passes"]) / float(self.config["stream_batch"])
+        prefix = "online_" if self.config["stream"] == "iid" else ""
+        b_s, n_p = self.config[f"{prefix}stream_batch"], self.config[f"{prefix}passes"]
+        return int(b_s), int(self.config["batch"]), int(n_p)
 
     def to_json(self) -> str:
         """The content of the file."""
@@ -190,28 +185,28 @@ def read_result(path: str | Path) -> Result:
     place = Path(path)
     file = place / "result.json" if place.is_dir() else place
     try:
-        content = json.loads(file.read_bytes())
+        return Result.model_validate(_upgraded(json.loads(file.read_bytes())))
     except FileNotFoundError as error:
         what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
         raise DataError(f"'{place}' {what}") from error
+    except DataError as error:
+        raise DataError(f"'{file}' {error}") from error
+    except ConfigError as error:
+        raise DataError(f"'{file}' has a configuration that this version does not know: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{step}: " for step in first["loc"][:1])
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        raise DataError(f"'{file}' is not a complete result: {where}{reason}") from error
     except OSError as error:
         raise DataError(unreadable(file, error)) from error
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"'{file}' is not a complete result: not whole JSON ({error}); was it cut short? Copy it again or remove it"
         ) from error
-    try:
-        return Result.model_validate(_upgraded(content))
-    except ConfigError as error:
-        raise DataError(f"'{file}' has a configuration that this version does not know: {error}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        reason = first.get("ctx", {}).get("error", first["msg"])
-        raise DataError(f"'{file}' is not a complete result: {f'{where}: ' if where else ''}{reason}") from error
 
 
-def _upgraded(content: object) -> object:
+def _upgraded(content: Any) -> Any:
     """The content in today's format; files of format 1 are converted."""
     if not isinstance(content, dict) or content.get("format", 1) != 1 or not isinstance(content.get("config"), dict):
         return content

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Literal
-
-MISSING = "–"
 
 
 @dataclass(frozen=True)
@@ -16,7 +14,7 @@ class Value:
     """A cell of a table.
 
     Attributes:
-        mean: the number, which sorting uses; None where there is none.
+        mean: the number; None where there is none.
         std: standard deviation over seeds.
         n: number of seeds.
         digits: decimals of mean and std.
@@ -42,18 +40,13 @@ class Value:
         >>> Value.over({0: 50.0, 1: 52.0}, digits=1).with_std()
         '51.0 ± 1.4'
         """
-        mean = statistics.fmean(values.values()) if values else None
-        std = statistics.stdev(values.values()) if len(values) > 1 else None
-        return cls(mean, std, len(values), **format)
+        mean = fmean(values.values()) if values else None
+        return cls(mean, stdev(values.values()) if len(values) > 1 else None, len(values), **format)
 
     @classmethod
     def count(cls, value: float | None) -> Value:
-        """A whole number with separators.
-
-        >>> Value.count(3726000).plain()
-        '3,726,000'
-        """
-        return cls() if value is None else cls(value, text=f"{round(value):,}")
+        """A whole number with separators, such as 3,726,000."""
+        return cls() if value is None else cls(round(value), text=f"{round(value):,}")
 
     @property
     def empty(self) -> bool:
@@ -69,18 +62,18 @@ class Value:
         if self.text is not None:
             return self.text
         if self.mean is None:
-            return MISSING
+            return "–"
         rounded = round(self.mean, self.digits) + 0.0  # no minus before a zero
         sign = "+" if self.signed and rounded > 0 else ""
         return f"{sign}{rounded:.{self.digits}f}".replace("-", "−")
 
-    def spread(self) -> str:
-        """The standard deviation; empty where there is none."""
-        return "" if self.std is None else f"{self.std:.{self.digits}f}"
+    def spread(self, sign: str = "") -> str:
+        """The standard deviation behind a sign; empty where there is none."""
+        return "" if self.std is None else f"{sign}{self.std:.{self.digits}f}"
 
     def with_std(self, sign: str = " ± ") -> str:
         """The number, and its standard deviation where there is one."""
-        return self.plain() + (f"{sign}{self.spread()}" if self.std is not None else "")
+        return self.plain() + self.spread(sign)
 
 
 @dataclass(frozen=True)
@@ -88,9 +81,8 @@ class TableColumn:
     """A column of a table.
 
     Attributes:
-        title: its heading.
         group: heading above it and its neighbours of the same group.
-        note: explains the heading.
+        note: explains the title.
         align: side on which its cells stand.
     """
 
@@ -114,11 +106,10 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        label: in the first column.
         values: one for each column.
-        ranked: whether it takes part in the ranking of its columns; rows that do not are printed in italics.
+        ranked: whether it takes part in the ranking; rows that do not are in italics.
         bold: whether a terminal prints it in bold.
-        style: its key in :data:`ocssl.results.styles.STYLES`.
+        style: its key in :data:`ocssl.results.names.STYLES`.
         flags: words beside its label.
         problems: why some of its results do not count.
         facets: what the filters of the page select by.
@@ -138,12 +129,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        columns: those after the labels.
-        label: heading of the labels.
-        notes: sentences below the table.
+    """A table: columns after the labels, rows, sentences below it, and the heading of the labels.
 
     >>> Table("Scores", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.761),)),)).rows[0].values[0].plain()
     '50.76'

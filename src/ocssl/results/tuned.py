@@ -1,34 +1,37 @@
 """Learning rates and ω that we tuned, kept beside the results.
 
-The paper's were tuned for the authors' augmentation. A file ``tuned/TABLE@DATASET@PROTOCOL.yaml`` in the folder of results
-maps rows of that table to other values::
+The paper's were tuned for the authors' augmentation. A file ``tuned/TABLE@DATASET@PROTOCOL.yaml`` beside the results
+maps rows of that table to other values, and results with these values fill the columns called *tuned*::
 
     er-fifo: {lr: 0.2}
     cla-e: {lr: 0.3, omega: 1.0}
-
-Results with these values fill the columns called *tuned*.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
 import yaml
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ocssl.errors import ConfigError, unreadable
 from ocssl.results.result import PROTOCOLS, Protocol
-from ocssl.results.tables import ALIGNING, PaperRow, PaperTable, find_table
+from ocssl.results.tables import PaperTable, find_table
 
 FOLDER = "tuned"
 TUNABLE = ("lr", "omega")
+WITHOUT_OMEGA = frozenset({"iid", "er", "finetune", "lump", "minred", "scale", "osiris-r"})
 
 TunedFor = tuple[str, str, Protocol]
 """A table's id, a data set and a protocol."""
 TunedValues = Mapping[str, Mapping[str, float]]
 """lr and ω by row."""
+
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NUMBERS: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Literal["lr", "omega"], Number], Field(min_length=1)])
 
 
 def tuned_path(results: Path, which: TunedFor) -> Path:
@@ -37,63 +40,45 @@ def tuned_path(results: Path, which: TunedFor) -> Path:
     return results / FOLDER / f"{table}@{quote(dataset, safe='')}@{protocol}.yaml"
 
 
-def read_tuned(path: Path) -> dict[TunedFor, TunedValues]:
-    """The values of a file, under the table, data set and protocol in its name."""
-    match path.stem.split("@"):
-        case [table, dataset, protocol] if protocol in PROTOCOLS:
+def read_tuned(path: Path) -> tuple[TunedFor, TunedValues]:
+    """The values of a file, and the table, data set and protocol in its name."""
+    for protocol in PROTOCOLS:
+        table, _, dataset = path.stem.removesuffix(f"@{protocol}").partition("@")
+        if path.stem == f"{table}@{dataset}@{protocol}" and "@" not in dataset:
             try:
                 given = yaml.safe_load(path.read_text())
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(unreadable(path, error)) from error
             except yaml.YAMLError as error:
                 raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-            which: TunedFor = table, unquote(dataset), "clean" if protocol == "clean" else "authors"
-            return {which: check_values(given, find_table(table), path)}
+            return (table, unquote(dataset), protocol), check_values(given, find_table(table), path)
     raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
 
 
 def check_values(given: object, table: PaperTable, path: Path) -> TunedValues:
-    """Tuned values by row; what no row of the table can be run with is refused.
+    """Tuned values by row; those that a row cannot be run with are refused.
 
     Args:
         given: the content of the file ``path``.
     """
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name, values in given.items():
         try:
             row = table.row(name)
+            found[name] = dict(NUMBERS.validate_python(values))
         except ConfigError as error:
             raise ConfigError(f"'{path}': {error}") from error
-        found[name] = _row_values(row, values, path)
-    return found
-
-
-def _row_values(row: PaperRow, given: object, path: Path) -> dict[str, float]:
-    if row.untrained:
-        raise ConfigError(f"'{path}' gives {row.name} values, but nothing is trained there; leave it out")
-    values = given if isinstance(given, dict) and given.keys() <= {*TUNABLE} else {}
-    numbers = {name: _number(value) for name, value in values.items()}
-    if not numbers or None in numbers.values():
-        raise ConfigError(f"'{path}' must give {row.name} numbers for lr, omega or both, not {given!r}")
-    for name, value in numbers.items():
-        if value is None or not 0 <= value < math.inf:
-            raise ConfigError(f"{name} of {row.name} in '{path}' must be a number of at least 0, not {value!r}")
-        if row.settings.get(name, value) != value:
+        except ValidationError as error:
             raise ConfigError(
-                f"'{path}' gives {row.name} {name} {value:g}, but the row is about {row.settings[name]:g}"
-            )
-    if "omega" in numbers and row.strategy not in ALIGNING:
-        raise ConfigError(f"'{path}' gives {row.name} an omega, which its strategy does not read; leave it out")
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _number(value: object) -> float | None:
-    """The number, also where YAML 1.1 takes 1e-3 for a text."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
+                f"'{path}' must give {name} numbers of at least 0 for lr, omega or both, not {values!r}"
+            ) from error
+        if row.untrained:
+            raise ConfigError(f"'{path}' gives {name} values, but nothing is trained there; leave it out")
+        if "omega" in found[name] and row.strategy in WITHOUT_OMEGA:
+            raise ConfigError(f"'{path}' gives {name} an omega, which its strategy does not read; leave it out")
+        for setting, value in found[name].items():
+            if (own := row.settings.get(setting, value)) != value:
+                raise ConfigError(f"'{path}' gives {name} {setting} {value:g}, but the row is about {own:g}")
+    return found

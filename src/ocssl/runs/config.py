@@ -23,10 +23,10 @@ from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
 from ocssl.options import Declared, Options, combine, declared, marks, setting, validate
 from ocssl.registry import unknown
+from ocssl.results.result import Protocol
 
-Protocol = Literal["clean", "authors"]
-Budget = Literal["high", "low"]
-Tracker = Literal["tensorboard", "wandb", "mlflow"]
+BudgetName = Literal["high", "low"]
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 
 
 class RunConfig(Options):
@@ -39,7 +39,7 @@ class RunConfig(Options):
         common=True,
     )
     stream: str = setting("class-incremental", "Order of the images; see `ocssl list streams`.", common=True)
-    budget: Budget | None = setting(
+    budget: BudgetName | None = setting(
         None, "Table of the paper; batch, passes, lr and omega are taken from it.", affects="numbers", common=True
     )
     protocol: Protocol = setting(
@@ -74,7 +74,7 @@ class RunConfig(Options):
         None, "Stream samples between checkpoints; unset: none by samples.", ge=1, affects="nothing"
     )
     keep_checkpoints: int = setting(2, "How many of the latest checkpoints are kept.", ge=1, affects="nothing")
-    trackers: list[Tracker] = setting([], "Where metrics go besides the folder.", affects="nothing")
+    trackers: list[TrackerName] = setting([], "Where metrics go besides the folder.", affects="nothing")
 
     @property
     def iid(self) -> bool:
@@ -134,9 +134,9 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     model = combine(RunConfig, streams.registry.get(stream).Options)
     own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
     read = learner_config.known_names(chosen)
-    for name in given:
+    for name, value in given.items():
         if name not in read and name not in model.model_fields:
-            _refuse(name, stream)
+            _refuse(name, stream, value)
     if "probe" in own and not isinstance(own["probe"], ProbeSchedule):
         if not isinstance(own["probe"], Mapping):
             raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
@@ -201,10 +201,10 @@ def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return both | {name: {**before[name], **changes[name]} for name in groups}
 
 
-def _refuse(name: str, stream: str) -> None:
+def _refuse(name: str, stream: str, value: object) -> None:
     """Refuse a setting of another stream, or of nothing; one of another part of the learner is refused there."""
     entry = settings().get(name)
     if entry is None:
         raise unknown("setting", name, settings(), list_all=False)
-    if "stream" in entry.owners and len(entry.owners) == 1:
+    if "stream" in entry.owners and len(entry.owners) == 1 and value is not None:
         raise ConfigError(f"stream '{stream}' does not read {name}, a setting of {entry.readers}; leave it out")

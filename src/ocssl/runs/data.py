@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from ocssl import data
 from ocssl.budget import plan
 from ocssl.data import Stream
 from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, split_validation
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost
@@ -53,6 +54,10 @@ class DeviceDataset:
     def identity(self) -> str:
         """Changes with the files that the images come from, where those are known."""
         return self._dataset.info.identity
+
+    def column(self, name: str) -> Any:
+        """A property of every image, by name."""
+        return self._dataset.column(name)
 
     @property
     def reads(self) -> bool:
@@ -220,7 +225,11 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
 
 def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int) -> Stream:
     return kind.build(
-        train.dataset.labels, indices=train.indices, data_seed=config.data_seed, stream_batch=stream_batch
+        train.dataset.labels,
+        indices=train.indices,
+        data_seed=config.data_seed,
+        stream_batch=stream_batch,
+        column=train.dataset.column,
     )
 
 
@@ -270,7 +279,9 @@ class Prefetcher:
         ahead: read ahead; unset: where it pays.
     """
 
-    def __init__(self, dataset: DeviceDataset, schedule: Schedule, group: Group, ahead: bool | None = None) -> None:
+    def __init__(
+        self, dataset: DeviceDataset, schedule: Schedule, group: ProcessGroup, ahead: bool | None = None
+    ) -> None:
         self._dataset, self._schedule, self._group = dataset, schedule, group
         self._ahead = (dataset.reads and dataset.device.type == "cuda" and group.single) if ahead is None else ahead
         self._block = max(1, BLOCK_BYTES // dataset.image_bytes)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-import ocssl
 from ocssl.distributed import current
 from ocssl.errors import ConfigError
+from ocssl.version import __version__
 
 RUNS_AT_ONCE = "OCSSL_RUNS_AT_ONCE"
 """Environment variable: how many runs share the device that this one trains on; a pool of workers sets it."""
@@ -23,7 +23,7 @@ PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
 
 def versions() -> dict[str, str]:
     """Of Python, ocssl and the packages that decide numbers."""
-    found = {"ocssl": ocssl.__version__, "python": platform.python_version()}
+    found = {"ocssl": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -67,7 +67,7 @@ def runs_at_once() -> int:
 
 def revision() -> str:
     """Which code ran: the commit where it ran from a checkout, else the package's version and a digest of its files."""
-    package = Path(ocssl.__file__).parent
+    package = Path(__file__).parents[1]
     try:
         git = ["git", "-C", str(package)]
         top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
@@ -78,7 +78,7 @@ def revision() -> str:
         )
         return f"git {said.stdout.strip()}"
     except (OSError, subprocess.CalledProcessError):
-        return f"ocssl {ocssl.__version__}, files {_digest(package)}"
+        return f"ocssl {__version__}, files {_digest(package)}"
 
 
 def _digest(package: Path) -> str:

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
-import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,13 +23,14 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ocssl.checkpoint import save_tensors
-from ocssl.common.files import atomic_write, locked, now, sync, writing
+from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
+from ocssl.common.files import atomic_write, locked, now, writing
 from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
+from ocssl.runs import format1
 from ocssl.runs.config import RunConfig
-from ocssl.runs.format1 import upgrade_config
 
 
 class RunFolder:
@@ -46,6 +44,8 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.encoder = self.path / "encoder.safetensors"
         self.result = self.path / "result.json"
+        self._checkpoints = CheckpointFolder(self.checkpoints)
+        self._metrics = MetricsFile(self.metrics)
 
     @property
     def go_on(self) -> str:
@@ -74,7 +74,12 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return upgrade_config(from_file(self.config))
+        return format1.upgrade_config(from_file(self.config))
+
+    def digests(self, config: RunConfig) -> set[str]:
+        """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""
+        stored = from_file(self.config)
+        return {config.digest()} | ({format1.digest(stored)} if "iid" in stored else set())
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keep a second process out, however this one ends."""
@@ -89,8 +94,7 @@ class RunFolder:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line of metrics."""
-        with writing(self.metrics), self.metrics.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self._metrics.append(line)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every complete line of metrics so far."""
@@ -101,38 +105,16 @@ class RunFolder:
 
     def cut_metrics(self, length: int) -> None:
         """Forget the metrics that were written after a checkpoint."""
-        size = self.metrics.stat().st_size if self.metrics.exists() else 0
-        if size < length:
+        if (size := self._metrics.size) < length:
             raise CheckpointError(f"'{self.metrics}' has {size} bytes, but the checkpoint was made with {length}")
-        if size > length:
-            with writing(self.metrics):
-                os.truncate(self.metrics, length)
+        self._metrics.truncate(length)
 
     # ------------------------------------------------------------------ checkpoints
 
     def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
         """Write a checkpoint of the learner and the run's own state; it appears complete or not at all."""
-        done = self.list_checkpoints()
-        place = self.checkpoints / f"{int(done[-1].name) + 1 if done else 1:06d}"
-        draft = self.checkpoints / f"draft-{uuid.uuid4().hex[:12]}"
-        if self.metrics.exists():
-            with writing(self.metrics):  # a disk may say only now that it is full
-                sync(self.metrics)
-        state = {**state, "metrics_bytes": self.metrics.stat().st_size if self.metrics.exists() else 0}
-        try:
-            learner.save(draft / "learner")
-            with writing(place):
-                atomic_write(draft / "state.json", json.dumps(state, indent=1))
-                draft.rename(place)
-                sync(self.checkpoints)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
-        for old in self.list_checkpoints()[:-keep]:
-            # Renamed first: a folder with a number must be complete, even if deleting it is cut short.
-            with contextlib.suppress(OSError):
-                shutil.rmtree(old.rename(self.checkpoints / f"draft-{old.name}"), ignore_errors=True)
-        return place
+        state = {**state, "metrics_bytes": self._metrics.sync()}
+        return self._checkpoints.save(lambda draft: learner.save(draft / "learner"), state, keep)
 
     def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
         """The backbone's weights as other programs load them."""
@@ -150,23 +132,18 @@ class RunFolder:
 
     def list_checkpoints(self) -> list[Path]:
         """Complete checkpoints, oldest first."""
-        numbered = (path for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
-        return sorted(numbered, key=lambda path: int(path.name))
+        return self._checkpoints.complete()
 
     def remove_drafts(self) -> None:
         """Throw away what a killed process left half written."""
-        for draft in self.checkpoints.glob("draft-*"):
-            shutil.rmtree(draft, ignore_errors=True)
+        self._checkpoints.remove_drafts()
 
     def read_state(self, checkpoint: Path) -> dict[str, Any]:
         """The run's own state in a checkpoint."""
-        try:
-            state = json.loads((checkpoint / "state.json").read_text())
-            if not isinstance(state, dict) or not isinstance(state.get("metrics_bytes"), int):
-                raise ValueError("its state.json is not that of a run")
-            return state
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
+        state = self._checkpoints.read_state(checkpoint)
+        if not isinstance(state.get("metrics_bytes"), int):
+            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: its state.json is not that of a run")
+        return state
 
     def _foreign_files(self) -> Iterator[Path]:
         """Files in the folder that no unfinished run has created."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 from ocssl.format1 import upgrade_learner
 from ocssl.runs.config import RunConfig, parse
 from ocssl.runs.naming import names_of
@@ -13,10 +15,17 @@ from ocssl.runs.naming import names_of
 RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
 
 
+FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers")
+"""Settings that the digests of version 0.1 leave out."""
+
+
 def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     """The contents of a result file of format 1 as format 2 has them; :class:`DataError` if it contradicts itself."""
     config = upgrade_config(old["config"])
-    for name, said, meant in _said_twice(old, config):
+    for name, meant in _said_twice(config):
+        if name not in old:
+            raise DataError(f"is not a complete result: {name} is missing")
+        said = str(old[name]).partition("->")[0] if name == "dataset" else old[name]
         if said != meant:
             raise DataError(f"says {name} {said}, but its configuration says {meant}")
     dropped = {"strategy", "method", "memory", "protocol", "seed"}
@@ -31,6 +40,9 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
     """A run's configuration from the settings that version 0.1 stored."""
     if "iid" not in old:
         return parse(old)
+    missing = next((name for name in ("experiences", "stream_batch", "batch", "passes") if name not in old), None)
+    if missing is not None:
+        raise ConfigError(f"the setting '{missing}' is missing")
     run = {name: old[name] for name in RUN_SETTINGS if name in old}
     learner = upgrade_learner({name: value for name, value in old.items() if name not in (*run, "iid", "experiences")})
     if old["iid"]:
@@ -39,11 +51,17 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
     return parse({**run, "stream": "class-incremental", "experiences": old["experiences"], **learner})
 
 
-def _said_twice(old: Mapping[str, Any], config: RunConfig) -> Iterator[tuple[str, object, object]]:
-    """Facts that format 1 stores beside the configuration: a name, the result's value and the configuration's."""
-    yield "dataset", str(old["dataset"]).partition("->")[0], config.dataset
-    yield "protocol", old["protocol"], config.protocol
-    yield "strategy", old["strategy"], "iid" if config.iid else config.learner.strategy
-    yield "method", old["method"], config.learner.method
-    yield "memory", old["memory"], config.learner.memory
-    yield "seed", old["seed"], config.learner.seed
+def digest(old: Mapping[str, Any]) -> str:
+    """The digest that version 0.1 stored in the checkpoints of a run with these settings."""
+    decisive = {name: value for name, value in old.items() if name not in FREE}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:
+    """Facts that format 1 stores beside the configuration, as the configuration has them."""
+    yield "dataset", config.dataset
+    yield "protocol", config.protocol
+    yield "strategy", "iid" if config.iid else config.learner.strategy
+    yield "method", config.learner.method
+    yield "memory", config.learner.memory
+    yield "seed", config.learner.seed

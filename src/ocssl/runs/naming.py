@@ -10,14 +10,18 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
 from ocssl.common.console import short_value
 from ocssl.common.files import slug
-from ocssl.options import marks
+from ocssl.options import default_of, marks
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
+LONGEST_NAME = 160  # bytes, without the seed; a transfer's result adds the other data set
 MOST_MARKS = 3  # settings in a file's name; more are summed up in a digest
-ONLINE = {"online_stream_batch": "stream_batch", "online_passes": "passes"}
+COSTS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 
 
 def experiment(config: RunConfig) -> dict[str, Any]:
@@ -50,12 +54,14 @@ def overrides(config: RunConfig) -> dict[str, Any]:
 
     >>> overrides(resolve({"strategy": "cla-e", "budget": "high", "tau": 0.99}))
     {'tau': 0.99}
+    >>> overrides(resolve({"stream": "blurred"}))
+    {'stream': 'blurred'}
     """
     stream_batch, batch, passes = online_cost(config)
     return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
 
 
-class Names(NamedTuple):
+class RunNames(NamedTuple):
     """Everything that an experiment is called; see the functions of the same names."""
 
     key: str
@@ -64,10 +70,10 @@ class Names(NamedTuple):
     overrides: dict[str, Any]
 
 
-def names_of(config: RunConfig) -> Names:
+def names_of(config: RunConfig) -> RunNames:
     """All names of a run at once."""
     changed = overrides(config)
-    return Names(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:
@@ -85,8 +91,10 @@ def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
     learner = config.learner
     what = "iid" if config.iid else learner.strategy
     parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
-    parts += _marks(config, changed)
-    return slug("-".join(str(part) for part in parts if part) + f"-seed{learner.seed}", limit=200)
+    name = "-".join(str(part) for part in [*parts, *_marks(config, changed)] if part)
+    if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
+        name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
+    return slug(f"{name}-seed{learner.seed}", limit=200)
 
 
 def label(config: RunConfig) -> str:
@@ -101,7 +109,7 @@ def label(config: RunConfig) -> str:
 
 
 def _label(config: RunConfig, changed: dict[str, Any]) -> str:
-    fields = {**type(config).model_fields, **type(config.learner).model_fields}
+    fields = _fields(config)
     changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
     words = [strategy_label(config)]
     words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
@@ -124,20 +132,14 @@ def strategy_label(config: RunConfig) -> str:
 
 def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
     """What tells the run's name from that of the paper's run of the same strategy."""
-    named = _beyond(config, _preset(config))
-    named = {ONLINE.get(name, name): value for name, value in named.items()}
-    if config.iid:
-        named = {
-            name: value for name, value in named.items() if name != "stream_batch" or value != config.learner.batch
-        }
-    block = {name: named[name] for name in ("batch", "passes") if name in named}
-    differing = block | changed
+    costs = zip(COSTS, online_cost(config), online_cost(_preset(config)), strict=True)
+    differing = {name: ours for name, ours, papers in costs if ours != papers} | dict(sorted(changed.items()))
     if "init_from" in differing:
         prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
         differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)
     if len(differing) > MOST_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
         return [experiment_key(config)[:8]]
-    short = {"batch": "b", "passes": "np", "init_from": "after-"}
+    short = {"init_from": "after-", "stream": ""}
     return [f"{short.get(name, name)}{value}" for name, value in differing.items()]
 
 
@@ -148,7 +150,7 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
         "dataset": config.dataset,
         "protocol": config.protocol,
         "budget": config.budget,
-        "stream": config.stream,
+        "stream": "iid" if config.iid else None,
         "strategy": learner.strategy,
         "method": learner.method,
         "memory": learner.memory,
@@ -158,5 +160,12 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
 
 
 def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
-    ours, theirs = experiment(config), experiment(preset)
-    return {name: value for name, value in ours.items() if name not in theirs or value != theirs[name]}
+    """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
+    ours, theirs, fields = experiment(config), experiment(preset), _fields(config)
+    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
+    papers = {**usual, **theirs}
+    return {name: value for name, value in ours.items() if value != papers[name]}
+
+
+def _fields(config: RunConfig) -> dict[str, FieldInfo]:
+    return {**type(config).model_fields, **type(config.learner).model_fields}

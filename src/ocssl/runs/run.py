@@ -74,15 +74,22 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, progress:
 def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
     """A run's configuration with changes; :class:`ConfigError` if one of them affects a number."""
     before = folder.read_config()
-    after = parse(merged(before.to_dict(), changes))
-    name = before.difference(after)
-    if name is not None:
-        old, new = before.to_dict().get(name), after.to_dict().get(name)
-        raise ConfigError(
-            f"'{folder.path}' runs with {name} {old}, which a resumed run cannot change to {new}; start another run "
-            "with its own --output"
-        )
-    return after
+    old, new = before.to_dict(), merged(before.to_dict(), changes)
+    fixed = before.only("experiment", "numbers")
+    try:
+        after = parse(new)
+    except ConfigError:  # a change that the other settings of the run do not fit
+        name = next((name for name in changes if name in fixed and old[name] != new[name]), None)
+        if name is None:
+            raise
+    else:
+        name, new = before.difference(after), after.to_dict()
+        if name is None:
+            return after
+    raise ConfigError(
+        f"'{folder.path}' runs with {name} {old.get(name)}, which a resumed run cannot change to {new.get(name)}; "
+        "start another run with its own --output"
+    )
 
 
 def warm_start(learner: Learner, run: str | Path) -> int:
@@ -132,7 +139,7 @@ def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, RunState]:
     latest = checkpoints[-1]
     with _hint(checkpoints):
         saved = folder.read_state(latest)
-        if saved.get("config") != config.digest():
+        if saved.get("config") not in folder.digests(config):
             raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
         learner, state = Learner.load(latest / "learner", device=config.learner.device), RunState.from_dict(saved)
         if learner.config != config.learner:

@@ -15,20 +15,20 @@ from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
+from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep, read_sweep
 from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials
-from ocssl.sweeps.table import to_markdown
 
 
-def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, say: Callable[[str], None] = print) -> TrialLog:
+def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
     """Begin a sweep in an empty or new folder and complete it.
 
     Args:
-        say: is called with a line after each run.
+        info: is called with a line after each run.
     """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
@@ -39,15 +39,15 @@ def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, say: Callable[
     with locked(folder):
         with writing(folder):
             atomic_write(folder / "sweep.yaml", sweep.to_yaml())
-        return _search(sweep, folder, engine, say)
+        return _search(sweep, folder, engine, info)
 
 
-def resume_sweep(output: str | Path, engine: Engine, say: Callable[[str], None] = print) -> TrialLog:
+def resume_sweep(output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
     """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
     folder = Path(output)
     sweep = read_started(folder)
     with locked(folder):
-        return _search(sweep, folder, engine, say)
+        return _search(sweep, folder, engine, info)
 
 
 def read_started(folder: Path) -> Sweep:
@@ -63,7 +63,7 @@ def _command(folder: Path) -> str:
     return f"ocssl sweep --resume {shlex.quote(str(folder))}"
 
 
-def _search(sweep: Sweep, folder: Path, engine: Engine, say: Callable[[str], None]) -> TrialLog:
+def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:
     log = TrialLog(folder / "trials.jsonl")
     _check_unchanged(sweep, folder, log)
     jobs: dict[str, tuple[Trial, int]] = {}
@@ -74,7 +74,7 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, say: Callable[[str], Non
                 log.record(trial, seed, reason=done.error)
             else:
                 log.record(trial, seed, getattr(done.result, sweep.score), done.result.cbp_spent)
-            say(_line(sweep, log, trial, seed))
+            info(_line(sweep, log, trial, seed))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import TypeGuard
 
 import yaml
 
-from ocssl.common.console import percent, short_value
-from ocssl.errors import DataError, missing_extra
+from ocssl.common.console import short_value
+from ocssl.results.render.figures import Line, draw_lines
+from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.space import Range, Scalar
-from ocssl.sweeps.table import Table
 
 DECADE = 10.0  # ratio of the largest to the smallest value from which on the axis is logarithmic
 
@@ -21,18 +20,18 @@ DECADE = 10.0  # ratio of the largest to the smallest value from which on the ax
 def trial_table(sweep: Sweep, log: TrialLog) -> Table:
     """All trials, best first, failed ones last. Scores are means over seeds, ± their standard deviation."""
 
-    def row(trial: Trial) -> list[str]:
-        found = [score for score in trial.scores if score is not None]
-        spread = statistics.stdev(found) if trial.state == "done" and len(found) > 1 else None
-        cbp = next(filter(None, trial.cbp), None)
-        values = [short_value(trial.values.get(name, "–")) for name in sweep.space]
-        scores = [percent(trial.score), percent(spread)] if len(sweep.seeds) > 1 else [percent(trial.score)]
-        state = f"failed: {trial.reason}" if trial.state == "failed" else trial.state
-        return [str(trial.number), *values, *scores, "–" if cbp is None else f"{cbp:,}", state]
+    def row(trial: Trial) -> TableRow:
+        values = [Value(text=short_value(trial.values.get(name, "–"))) for name in sweep.space]
+        scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
+        score = Value.over({seed: score for seed, score in scores.items() if score is not None})
+        state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
+        cells = (*values, score, Value.count(next(filter(None, trial.cbp), None)), state)
+        return TableRow(str(trial.number), cells, bold=trial is log.best())
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
-    scores = [f"validation {sweep.score} %", "±"] if len(sweep.seeds) > 1 else [f"validation {sweep.score} %"]
-    return Table("Trials", ["trial", *sweep.space, *scores, "CBP", "state"], [row(trial) for trial in ranked])
+    titles = (*sweep.space, f"validation {sweep.score} %", "CBP")
+    columns = (*(TableColumn(title) for title in titles), TableColumn("state", align="left"))
+    return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 
 
 def at_edges(sweep: Sweep, best: Trial) -> list[str]:
@@ -66,55 +65,33 @@ def plot_scores(sweep: Sweep, log: TrialLog, path: Path) -> None:
     """Draw scores over the learning rate, or the first number that varies, into a PNG, SVG or PDF file.
 
     A grid has a line for each combination of the other settings, other searches have points. Trials that do not read
-    the setting are horizontal lines. Failed trials are left out, and the best one is marked.
+    the setting are level lines. Failed trials are left out, and the best one is marked.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise missing_extra("matplotlib", "plot", "plots") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     across, best = _across(sweep), log.best()
-    scores = {trial.number: trial.score for trial in log.trials if trial.score is not None}
-    where = {trial.number: trial.values[across] for trial in log.trials if across in trial.values}
-    trials = log.trials
-    if all(map(_is_number, where.values())):
-        trials = sorted(trials, key=lambda trial: where.get(trial.number, 0))
+    trials = [trial for trial in log.trials if trial.score is not None]
+    x = {trial.number: trial.values[across] for trial in trials if across in trial.values}
+    if all(map(_is_number, x.values())):
+        trials.sort(key=lambda trial: x.get(trial.number, 0))
     else:
-        where = {number: str(value) for number, value in where.items()}  # categories
-    lines: dict[str, list[int]] = {}
+        x = {number: short_value(value) for number, value in x.items()}  # categories
+    found: dict[str, list[Trial]] = {}
     for trial in trials:
         others = describe({name: value for name, value in trial.values.items() if name != across})
-        label = others or "score" if sweep.search == "grid" or trial.number not in where else "trials"
-        if trial.number in scores:
-            lines.setdefault(label, []).append(trial.number)
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    for index, (label, numbers) in enumerate(lines.items()):
-        if numbers[0] in where:
-            style = "-" if sweep.search == "grid" else "none"
-            points = [where[number] for number in numbers], [scores[number] for number in numbers]
-            axes.plot(*points, marker="o", linestyle=style, color=f"C{index}", label=label)
-        else:
-            axes.axhline(scores[numbers[0]], linestyle="--", color=f"C{index}", label=label)
-    if best is not None and best.number in where:
-        points, label = ([where[best.number]], [scores[best.number]]), f"best: trial {best.number}"
-        axes.plot(*points, "*", color="black", markersize=14, zorder=3, label=label)
-    if is_logarithmic(sweep, across):
-        axes.set_xscale("log")
-    ticks = sorted(option for option in set(sweep.options(across)) if _is_number(option))
-    if ticks:
-        axes.set_xticks(ticks, [short_value(tick) for tick in ticks])
-        axes.minorticks_off()
-    axes.set(xlabel=across, ylabel=f"validation {sweep.score} accuracy (%)")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize="small")
-    try:
-        figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot write the plot '{path}': {error}") from error
-    finally:
-        pyplot.close(figure)
+        separate = sweep.search == "grid" or trial.number not in x
+        found.setdefault((others or "score") if separate else "trials", []).append(trial)
+    lines = [
+        Line(
+            label,
+            [x[trial.number] for trial in members if trial.number in x],
+            [trial.score for trial in members if trial.score is not None],
+            joined=sweep.search == "grid",
+        )
+        for label, members in found.items()
+    ]
+    ticks = {option: short_value(option) for option in sorted(filter(_is_number, sweep.options(across)))}
+    star = (x[best.number], best.score or 0.0, f"best: trial {best.number}") if best and best.number in x else None
+    title, is_log = f"validation {sweep.score} accuracy, %", is_logarithmic(sweep, across)
+    draw_lines(lines, path, x_title=across, y_title=title, best=star, log=is_log, ticks=ticks)
 
 
 def is_logarithmic(sweep: Sweep, across: str) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ocssl.common.console import warn
-from ocssl.data.dataset import Column
+from ocssl.data.dataset import ColumnArray
 from ocssl.data.layout import split_folder
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
@@ -60,7 +60,7 @@ class FilesReader(Reader):
             path = self.folder / self.files[position]
             yield Item(str(path), path, self.labels[position] if self.labels else None)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         if name == "name":
             return np.array(self.files)
         if name == "mtime":

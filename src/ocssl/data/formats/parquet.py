@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ocssl.data.dataset import Column
+from ocssl.data.dataset import ColumnArray
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
@@ -73,7 +73,7 @@ class ParquetReader(Reader):
                 yield from self._rows(file, start)
             start = max(start - rows, 0)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ColumnArray:
         for file in self.files:
             if name not in _open(file).schema_arrow.names:
                 raise ConfigError(f"{file.name} has no column '{name}' to order by")

@@ -16,7 +16,7 @@ from ocssl.options import setting, validate
 
 @register("blurred")
 class Blurred(ClassIncremental):
-    """:func:`blurred` for a run."""
+    """The class-incremental stream with neighbouring experiences mixed around their border."""
 
     class Options(ClassIncremental.Options):
         overlap: float = setting(0.2, "Share of an experience that is mixed with its neighbours.", ge=0, le=1)

@@ -15,7 +15,7 @@ from ocssl.options import setting
 
 @register("class-incremental")
 class ClassIncremental(StreamType):
-    """:func:`class_incremental` for a run."""
+    """Experiences with classes of their own, in random order: the paper's stream."""
 
     class Options(StreamType.Options):
         experiences: int = setting(20, "Number of experiences, each with classes of its own.", ge=1)

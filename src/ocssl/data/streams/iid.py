@@ -13,7 +13,10 @@ from ocssl.options import setting
 
 @register("iid")
 class Iid(StreamType):
-    """:func:`iid` for a run; minibatches run on from one epoch into the next, so only the very last may be short."""
+    """All samples shuffled, at the cost of an online strategy: the paper's upper bound.
+
+    Minibatches continue from one epoch into the next, so only the very last may be short.
+    """
 
     class Options(StreamType.Options):
         online_stream_batch: int = setting(

@@ -16,7 +16,7 @@ from ocssl.options import setting
 
 @register("ordered")
 class Ordered(StreamType):
-    """:func:`ordered` for a run."""
+    """The order of the data set, or sorted by one of its columns."""
 
     class Options(StreamType.Options):
         experiences: int = setting(1, "Number of equal parts of the stream; the encoder is evaluated after each.", ge=1)

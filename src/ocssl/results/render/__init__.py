@@ -1,9 +1,71 @@
-"""Renderers of :class:`ocssl.results.table.Table` and of whole reports."""
+"""Renderers of :class:`ocssl.results.table.Table`, and whole reports as files."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ocssl.common.files import atomic_write, writing
+from ocssl.errors import ConfigError, DataError
+from ocssl.registry import unknown
+from ocssl.results.build import report_table
+from ocssl.results.charts import chart_data
 from ocssl.results.render.csv import to_csv
-from ocssl.results.render.latex import to_latex
-from ocssl.results.render.markdown import to_markdown
+from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib, render_figure
+from ocssl.results.render.html import html_report, to_html
+from ocssl.results.render.latex import latex_report, to_latex
+from ocssl.results.render.markdown import markdown_report, to_markdown
 from ocssl.results.render.terminal import sparkline, to_rich
-from ocssl.results.render.write import FORMATS, write_report
+from ocssl.results.sections import Report
 
-__all__ = ["FORMATS", "sparkline", "to_csv", "to_latex", "to_markdown", "to_rich", "write_report"]
+__all__ = ["FORMATS", "sparkline", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich", "write_report"]
+
+FORMATS = ("html", "markdown", "latex", "csv", *FIGURE_FORMATS)
+
+
+def write_report(report: Report, folder: str | Path, formats: Collection[str] = FORMATS) -> list[Path]:
+    """Write ``report.html``, ``report.md``, ``tables.tex``, ``tables/*.csv`` and ``figures/*`` into a folder.
+
+    The same results give the same bytes.
+
+    Args:
+        formats: some of :data:`FORMATS`.
+
+    Returns:
+        the files written.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise unknown("format", name, FORMATS)
+    if not formats:
+        raise ConfigError(f"no format to write; choose from {', '.join(FORMATS)}")
+    files: dict[str, bytes | str] = dict(_figures(report, [kind for kind in FIGURE_FORMATS if kind in formats]))
+    if "html" in formats:
+        files["report.html"] = html_report(report)
+    if "markdown" in formats:
+        shown = [name for name in files if name.endswith(".png")] or [name for name in files if name.endswith(".svg")]
+        files["report.md"] = markdown_report(report, shown)
+    if "latex" in formats:
+        files["tables.tex"] = latex_report(report)
+    if "csv" in formats:
+        files |= {f"tables/{section.id}.csv": to_csv(report_table(section)) for section in report.sections}
+    return [_write(Path(folder, name), content) for name, content in files.items()]
+
+
+def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
+    if not kinds:
+        return {}
+    need_matplotlib()
+    data = chart_data(report)
+    return {
+        f"figures/{figure['name']}.{kind}": content
+        for figure in data["figures"]
+        for kind, content in render_figure(data, figure, kinds).items()
+    }
+
+
+def _write(path: Path, content: bytes | str) -> Path:
+    """Write a file; a path in no encoding is written like ``\\udcff``."""
+    with writing(path, DataError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return atomic_write(path, content.encode(errors="backslashreplace") if isinstance(content, str) else content)

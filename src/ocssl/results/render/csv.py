@@ -12,8 +12,8 @@ def to_csv(table: Table) -> str:
     """A line for each row; numbers are not rounded, and a standard deviation has a column of its own.
 
     >>> from ocssl.results.table import TableColumn, TableRow
-    >>> print(to_csv(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.25, 0.5),)),), label="row")), end="")
-    row,Final,Final std
+    >>> print(to_csv(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.25, 0.5),)),))), end="")
+    ,Final,Final std
     CLA-E,50.25,0.5
     """
     places = range(len(table.columns))

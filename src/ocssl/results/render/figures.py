@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ocssl.common.files import atomic_write, writing
 from ocssl.errors import DataError, missing_extra
 from ocssl.results.charts import Values, is_curve
-from ocssl.results.names import row_label
-from ocssl.results.styles import STYLES, Style
+from ocssl.results.names import STYLES, Style, row_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,26 +21,9 @@ if TYPE_CHECKING:
 FIGURE_FORMATS = ("png", "svg", "pdf")
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
 DASHES = {"": "-", "6 3": "--", "2 3": ":"}
-ROOM = 1.06  # the part of an axis from zero up to the highest mark, inverted
 
-INK, MUTED, LINE = "#1c1e22", "#62666d", "#e3e3de"
-RC: dict[Any, Any] = {
-    "font.size": 8,
-    "font.family": "sans-serif",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "legend.frameon": False,
-    "legend.fontsize": 7,
-    "svg.hashsalt": "ocssl",
-}
+INK, MUTED = "#1c1e22", "#62666d"
+RC = Path(__file__).with_name("figures.mplstyle")
 METADATA: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """By format: without versions and dates, so that the same results give the same bytes."""
 
@@ -100,37 +82,31 @@ def draw_lines(
     kind = path.suffix.removeprefix(".")
     if kind not in FIGURE_FORMATS:
         raise DataError(f"cannot write the plot '{path}': its name must end in .png, .svg or .pdf")
-    with matplotlib.rc_context(RC):
-        figure, (axes,) = _figure(7, 4.2)
+    with matplotlib.rc_context(fname=RC), writing(path, DataError):
+        figure, (axes,) = _new_figure(7, 4.2)
         plot_lines(axes, lines)
         if best is not None:
             axes.plot([best[0]], [best[1]], "*", color=INK, ms=12, ls="none", zorder=3, label=best[2])
-        if log:
-            axes.set_xscale("log")
+        axes.set(xscale="log" if log else axes.get_xscale(), title=title, xlabel=x_title, ylabel=y_title)
         if ticks:
             axes.set_xticks(list(ticks), list(ticks.values()))
             axes.minorticks_off()
-        axes.set_title(title)
-        axes.set(xlabel=x_title, ylabel=y_title)
         axes.grid(axis="y")
         axes.legend()
-        content = _bytes(figure, kind, dpi=150)
-    with writing(path, DataError):
-        atomic_write(path, content)
+        atomic_write(path, _bytes(figure, kind, dpi=150))
 
 
 def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw lines, bands and level lines into axes."""
     levels: Counter[str] = Counter()
     for line in lines:
-        look: dict[str, Any] = {"color": line.style.colour} if line.style else {}
+        colour: dict[str, Any] = {"color": line.style.colour} if line.style else {}
         dash = line.dash if line.dash is not None else line.style.dash if line.style else ""
         if not len(line.x):
-            colour = look.setdefault("color", MUTED)
-            dots = levels[colour]  # level lines of one colour differ in their dots
-            levels[colour] += 1
+            dots = levels[colour.setdefault("color", MUTED)]  # level lines of one colour differ in their dots
+            levels[colour["color"]] += 1
             drawn = (0, (6, 2, *(1, 2) * dots)) if dots else DASHES[dash or "6 3"]
-            axes.axhline(line.y[0], ls=drawn, lw=1, label=line.label, **look)
+            axes.axhline(line.y[0], ls=drawn, lw=1, label=line.label, **colour)
             continue
         every = max(1, round(len(line.x) / 5)) if line.style else 1
         axes.plot(
@@ -144,17 +120,17 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
             mec="white",
             mew=0.5,
             label=line.label,
-            **look,
+            **colour,
         )
         if line.low:
-            axes.fill_between(line.x, line.low, line.high, alpha=0.13, lw=0, **look)
+            axes.fill_between(line.x, line.low, line.high, alpha=0.13, lw=0, **colour)
 
 
 def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[str, bytes]:
     """A figure of :func:`ocssl.results.charts.chart_data` as ``png``, ``svg`` or ``pdf``, by format."""
     import matplotlib
 
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(fname=RC):
         drawn = draw_figure(data, figure)
         drawn.draw_without_rendering()
         drawn.set_layout_engine("none")  # the layout stays as it is; finding it is half of the work
@@ -163,9 +139,8 @@ def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[
 
 def draw_figure(data: Values, figure: Values) -> Figure:
     """A figure of :func:`ocssl.results.charts.chart_data`."""
-    draw: dict[str, Callable[[Values, list[Values]], Figure]] = {"bars": _bars, "stream": _stream}
     series = [data["series"][number] for number in figure["series"]]
-    return draw.get(figure["kind"], _scatter)(figure, series)
+    return {"bars": _bars, "stream": _stream}.get(figure["kind"], _scatter)(figure, series)
 
 
 def _bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
@@ -174,11 +149,13 @@ def _bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
     return buffer.getvalue()
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+def _new_figure(width: float, height: float, plots: int = 1, title: str = "") -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, [figure.add_subplot(1, columns, place + 1) for place in range(columns)]
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
+    return figure, [figure.add_subplot(1, plots, place + 1) for place in range(plots)]
 
 
 def _title(figure: Values) -> str:
@@ -189,22 +166,17 @@ def _title(figure: Values) -> str:
 def _bars(of: Values, series: list[Values]) -> Figure:
     from matplotlib.patches import Patch
 
-    figure, plots = _figure(7, 0.9 + 0.27 * len(series), 2)
-    figure.suptitle(_title(of), x=0.01, ha="left", fontsize=9, color=INK)
+    figure, plots = _new_figure(7, 0.9 + 0.27 * len(series), 2, _title(of))
     for axes, plot in zip(plots, of["plots"], strict=True):
         for place, one in enumerate(series):
             score, colour = one[plot["number"]], STYLES[one["style"]].colour
-            if score["mean"] is not None:
-                axes.barh(place - 0.14, score["mean"], 0.44, color=colour, xerr=score["std"], ecolor=INK, capsize=1.5)
-                axes.annotate(
-                    f"{score['mean']:.1f}",
-                    (score["mean"] + (score["std"] or 0), place - 0.14),
-                    xytext=(3, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=7,
-                )
-            if score["mean"] is not None and score["paper"] is not None:
+            if score["mean"] is None:
+                continue
+            axes.barh(place - 0.14, score["mean"], 0.44, color=colour, xerr=score["std"], ecolor=INK, capsize=1.5)
+            end = score["mean"] + (score["std"] or 0), place - 0.14
+            beside: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
+            axes.annotate(f"{score['mean']:.1f}", end, **beside)
+            if score["paper"] is not None:
                 axes.barh(place + 0.24, score["paper"], 0.18, color="none", edgecolor=colour, linewidth=0.8)
         axes.set_yticks(range(len(series)), [one["label"] if axes is plots[0] else "" for one in series])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -220,13 +192,13 @@ def _bars(of: Values, series: list[Values]) -> Figure:
 def _stream(of: Values, series: list[Values]) -> Figure:
     from matplotlib.ticker import EngFormatter
 
-    figure, (axes,) = _figure(6.4, 3.6)
+    figure, (axes,) = _new_figure(6.4, 3.6)
     lines = []
     for one in series:
-        style = STYLES[one["style"]]
+        curve, style = one["curve"], STYLES[one["style"]]
         if is_curve(one):
-            x, mean, low, high = (one["curve"][name] for name in ("x", "mean", "low", "high"))
-            lines.append(Line(one["label"], x, mean, low, high, style, dash="6 3" if one["tuned"] else None))
+            dash = "6 3" if one["tuned"] else None
+            lines.append(Line(one["label"], curve["x"], curve["mean"], curve["low"], curve["high"], style, dash))
         else:
             lines.append(Line(one["label"], (), [one["final"]["mean"]], style=style))
     plot_lines(axes, lines)
@@ -239,14 +211,12 @@ def _stream(of: Values, series: list[Values]) -> Figure:
 
 
 def _scatter(of: Values, series: list[Values]) -> Figure:
-    plots = of["plots"]
-    figure, axes = _figure(*((6.4, 3.6) if len(plots) == 1 else (7.6, 3.2)), len(plots))
-    if len(plots) == 1:
-        axes[0].set_title(_title(of))
-    else:
-        figure.suptitle(_title(of), x=0.01, ha="left", fontsize=9, color=INK)
+    plots, title = of["plots"], _title(of)
+    figure, axes = _new_figure(6.4, 3.6) if len(plots) == 1 else _new_figure(7.6, 3.2, len(plots), title)
     for place, plot in zip(axes, plots, strict=True):
         _points(place, series, plot, of["joined"], named=place is axes[0])
+    if len(plots) == 1:
+        axes[0].set_title(title)
     figure.legend(loc="outside right upper")
     return figure
 
@@ -259,16 +229,17 @@ def _points(axes: Axes, series: list[Values], plot: Values, join: bool, *, named
     from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     for key in dict.fromkeys((one["style"], one["tuned"]) for one in series):
-        points: list[tuple[float, float, float]] = [
+        points = [
             (one["cbp"], one[plot["number"]]["mean"], one[plot["number"]]["std"] or 0)
             for one in series
             if (one["style"], one["tuned"]) == key and one[plot["number"]]["mean"] is not None
         ]
+        spent, heights, spreads = map(list, zip(*points, strict=True)) if points else ([], [], [])
         style, tuned = STYLES[key[0]], key[1]
         axes.errorbar(
-            [spent for spent, _, _ in points],
-            [height for _, height, _ in points],
-            yerr=[spread for _, _, spread in points],
+            spent,
+            heights,
+            yerr=spreads,
             color=style.colour,
             marker=MARKERS[style.marker],
             ms=5,
@@ -277,8 +248,8 @@ def _points(axes: Axes, series: list[Values], plot: Values, join: bool, *, named
             lw=1,
             label=row_label(key[0]) + (", tuned" if tuned else "") if named else None,
         )
-        if join:
-            joined = list({f"{spent:.2g}": (spent, height) for spent, height, _ in sorted(points)}.values())
+        if join and points:
+            joined = list({f"{cbp:.2g}": (cbp, height) for cbp, height, _ in sorted(points)}.values())
             axes.plot(*zip(*joined, strict=True), color=style.colour, lw=0.8, alpha=0.55, zorder=1)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -286,5 +257,5 @@ def _points(axes: Axes, series: list[Values], plot: Values, join: bool, *, named
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel=plot["x"], ylabel=plot["title"])
     axes.grid(axis="y")
-    if plot.get("zero"):
-        axes.set_ylim(0, ROOM * axes.dataLim.ymax)
+    if plot["zero"]:
+        axes.set_ylim(0, 1.06 * axes.dataLim.ymax)  # room for the highest mark

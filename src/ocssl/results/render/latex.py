@@ -13,41 +13,21 @@ from ocssl.results.table import Table, TableColumn, Value
 PREAMBLE = """\
 % Input this file into a document with \\usepackage{booktabs}, UTF-8 and any engine; names in letters other than
 % Latin and Greek need one that knows them, and a font that has them."""
-GREEK = {
-    "αβγδεϵζηθϑικλμνξπρςστυφϕχψω": (
-        "alpha beta gamma delta varepsilon epsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho varsigma "
-        "sigma tau upsilon varphi phi chi psi omega"
-    ),
-    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
-}
-"""Letters, and what LaTeX calls them."""
-
-LATIN = dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))
-"""Greek letters that LaTeX has no name for: Latin ones look the same."""
-
+GREEK = "αβγδεϵζηθϑικλμνξπρςστυφϕχψωΓΔΘΛΞΠΣΥΦΨΩ"
+COMMANDS = (
+    "alpha beta gamma delta varepsilon epsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho varsigma "
+    "sigma tau upsilon varphi phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
 USUAL = r"\footnotesize\setlength{\tabcolsep}{3.5pt}"
 NARROW = r"\scriptsize\setlength{\tabcolsep}{2pt}\medmuskip=0mu"
 """Type and spaces of tables, and of those with tuned columns, which would be wider than a page's text."""
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "→": r"$\rightarrow$",
-    "−": "--",
-    "–": "--",
-    "’": "'",
-    "±": r"$\pm$",
-} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
-SPECIAL |= LATIN
-SPECIAL |= {
-    letter: rf"$\{name}$"
-    for letters, names in GREEK.items()
-    for letter, name in zip(letters, names.split(), strict=True)
-}
+SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"}
+SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\\": r"\textbackslash{}"}
+SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {"→": r"$\rightarrow$", "±": r"$\pm$", "−": "--", "–": "--", "’": "'"}
+SPECIAL |= {letter: rf"$\{command}$" for letter, command in zip(GREEK, COMMANDS.split(), strict=True)}
+SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))  # letters that look Latin have no command
 SYMBOLS = {"b": "$b$", "n_p": "$n_p$"}
 
 

@@ -20,7 +20,7 @@ function seedChoices(names, at) {
     html("button", {
       type: "button", "aria-pressed": String(index === at),
       onclick: () => { openRuns(names, index); dialog.querySelectorAll(".choices button")[index].focus(); },
-    }, `seed ${data.runs[name].seed}`)));
+    }, `seed ${data.runs[name].facts.seed}`)));
 }
 
 function describeRun(run) {
@@ -40,7 +40,7 @@ function describeRun(run) {
       ...(result.prepare_seconds ? { "compiling and capturing, s": fixed(result.prepare_seconds, 1) } : {}),
       "forgetting, points": fixed(result.forgetting), "CBP planned": result.cbp_planned.toLocaleString("en"),
       "evaluation, s": fixed(result.eval_seconds, 1) }),
-    ...settings("Run", { ...run.facts, protocol: run.protocol, seed: run.seed, code: result.code,
+    ...settings("Run", { ...run.facts, code: result.code,
       started: result.started, finished: result.finished, "stream fingerprint": result.fingerprint }),
     ...settings("Configuration", run.config),
     ...settings("Versions", run.versions),

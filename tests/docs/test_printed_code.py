@@ -1,0 +1,41 @@
+"""Python code on the pages runs as printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the published results."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OCSSL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    return tmp_path
+
+
+def run(page: str, number: int) -> dict[str, Any]:
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)[number]
+    names: dict[str, Any] = {}
+    exec(compile(block, page, "exec"), names)
+    return names
+
+
+def test_a_run_from_python(here: Path) -> None:
+    names = run("runs.md", 0)
+    assert names["result"].final == names["read_result"](here / "runs" / "shapes-er").curve[-1]
+
+
+def test_a_report_from_python(here: Path) -> None:
+    run("report.md", 0)
+    assert (here / "report" / "report.html").exists()
+
+
+def test_an_evaluation_from_python(here: Path) -> None:
+    assert 0 < run("evaluation.md", 0)["result"].accuracy <= 100

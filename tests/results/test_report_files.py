@@ -1,0 +1,209 @@
+"""The command, its files, and figures that look the same for everybody, every time."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import synthetic
+from typer.testing import CliRunner
+
+from ocssl.cli import app
+from ocssl.errors import ConfigError, DataError, MissingExtraError
+from ocssl.results import Report, read_report, read_result
+from ocssl.results.charts import chart_data
+from ocssl.results.names import STYLES, Style
+from ocssl.results.render import write_report
+from ocssl.results.render.figures import Line, draw_figure, draw_lines, render_figure
+from ocssl.results.render.html import html_report
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
+HIGH = ("iid", "cassle-r", "er-reservoir", "er-fifo", "minred", "cla-r", "cla-e", "scale", "osiris-r")
+
+# What remains of a linear RGB colour for eyes without one kind of cone (Machado, Oliveira and Fernandes, 2009).
+SIGHT = {
+    "usual": numpy.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+}
+
+
+@pytest.fixture
+def one(few: Path) -> Path:
+    """A store of a single result, for quick figures."""
+    for path in few.glob("*.json"):
+        if path.name != CLA_E.format(0):
+            path.unlink()
+    return few
+
+
+def colour_of(style: Style, ground: str) -> str:
+    return (style.dark or style.colour) if ground == "dark" else style.colour
+
+
+def oklab(colour: str, sight: object) -> numpy.ndarray:
+    values = numpy.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = numpy.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    seen = numpy.clip(numpy.asarray(sight) @ linear, 0, 1)
+    cones = numpy.array([[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]])
+    axes = numpy.array([[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]])
+    return axes @ numpy.cbrt(cones @ seen)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("ground", ["light", "dark"])
+def test_strategies_that_meet_in_a_table_differ_in_colour_for_every_sight(sight: str, ground: str) -> None:
+    seen = {name: oklab(colour_of(STYLES[name], ground), SIGHT[sight]) for name in HIGH}
+    nearest = min(float(numpy.linalg.norm(seen[a] - seen[b])) for a, b in combinations(HIGH, 2))
+    assert nearest > 0.1  # in OKLab, where one can just tell colours apart at about 0.02
+
+
+@pytest.mark.parametrize("ground", ["light", "dark"])
+def test_strategies_that_share_a_marker_differ_in_colour(ground: str) -> None:
+    for (one, a), (other, b) in combinations(STYLES.items(), 2):
+        if a.marker == b.marker and not other.startswith("spare"):
+            colours = colour_of(a, ground), colour_of(b, ground)
+            apart = [oklab(colours[0], sight) - oklab(colours[1], sight) for sight in SIGHT.values()]
+            assert min(map(float, numpy.linalg.norm(apart, axis=1))) > 0.07, (one, other)
+
+
+def test_the_command_writes_everything_and_the_same_bytes_again(one: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(place), "--title", "Mine"])
+    assert done.exit_code == 0, done.output
+    names = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert {"report.html", "report.md", "tables.tex"} <= names
+    for kind, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")):
+        figures = [name for name in names if name.endswith(kind)]
+        assert {name.split("/")[1].split("-")[0] for name in figures} == {"bars", "stream", "budget", "times"}
+        assert all((place / name).read_bytes().startswith(start) for name in figures)
+    again = read_report(one, "Mine")
+    assert (place / "report.html").read_text() == html_report(again)
+    assert "tables/high-simsiam-cifar100-clean.csv" in names
+    data = chart_data(again)
+    for kind, content in render_figure(data, data["figures"][0], ["png", "svg", "pdf"]).items():
+        assert (place / "figures" / f"{data['figures'][0]['name']}.{kind}").read_bytes() == content
+
+
+def described(report: Report, start: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The data of a report and the first figure whose name starts so."""
+    data = chart_data(report)
+    return data, next(figure for figure in data["figures"] if figure["name"].startswith(start))
+
+
+def figure_of(report: Report, start: str) -> Any:
+    return draw_figure(*described(report, start))
+
+
+def test_bars_say_which_are_the_papers(few: Path) -> None:
+    figure = figure_of(read_report(few), "bars")
+    legends = [found for axes in figure.axes if (found := axes.get_legend())]
+    assert [text.get_text() for legend in legends for text in legend.get_texts()] == ["ours", "the paper’s"]
+
+
+def test_level_lines_of_one_strategy_are_told_apart(report: Report) -> None:
+    drawn = render_figure(*described(report, "stream-low-simsiam"), ["svg"])["svg"].decode()
+    dashes = re.findall(rf"stroke-dasharray: ([^;]+);[^\"]*stroke: {STYLES['iid'].colour}", drawn)
+    assert len(dashes) == 4  # two lines, also in the legend
+    assert len(set(dashes)) == 2
+
+
+def test_marks_of_times_are_whole(one: Path) -> None:
+    first = read_result(one / CLA_E.format(0))
+    second = synthetic.again(first, seed=1).model_copy(update={"train_seconds": 1.001 * first.train_seconds})
+    (one / CLA_E.format(1)).write_text(second.to_json())
+    figure = figure_of(read_report(one), "times")
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        (mark,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
+        height = axes.transData.transform(mark.get_xydata())[0, 1]
+        assert height + mark.get_markersize() / 2 * figure.dpi / 72 < axes.bbox.y1
+
+
+def test_legends_tell_tuned_runs_from_others(tuned: Path) -> None:
+    (legend,) = figure_of(read_report(tuned), "budget").legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert {"CLA-E", "CLA-E, tuned", "ER w/ FIFO, tuned"} <= set(names)
+    assert "ER w/ FIFO" not in names
+    assert len(set(names)) == len(names)
+
+
+def test_runs_that_were_tuned_to_the_papers_values_are_drawn_once(as_paper: Path) -> None:
+    data = chart_data(read_report(as_paper))
+    assert [one["label"] for one in data["series"] if one["style"] == "cla-e"] == ["CLA-E"]
+
+
+def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path, tmp_path: Path) -> None:
+    found = read_result(one / CLA_E.format(0))
+    for number, place in enumerate(("folder:" + "記録/" * 60, "folder:" + "記録-" * 60)):
+        config = found.config | {"dataset": place, "method": "../../mine"}
+        odd = found.model_copy(update={"key": place, "dataset": place, "config": config})
+        (one / f"{number}.json").write_text(odd.to_json())
+    names = [figure["name"] for figure in chart_data(read_report(one))["figures"]]
+    assert len(set(names)) == len(names) == 3 * 4
+    assert all("/" not in name and len(name.encode()) < 250 for name in names)
+
+
+def test_names_in_no_encoding_are_told_all_the_same(one: Path, tmp_path: Path) -> None:
+    (one / os.fsdecode(b"cut\xff.json")).write_text("{")
+    written = write_report(read_report(one), tmp_path / "out", ["html", "markdown"])
+    assert all("cut" in path.read_text() and "udcff.json" in path.read_text() for path in written)
+
+
+def test_only_the_formats_asked_for_are_written(one: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["report", str(one), "-o", str(tmp_path / "out"), "--format", "html", "--format", "latex"]
+    )
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "tables.tex"}
+
+
+def test_an_unknown_format_is_refused_with_the_nearest(one: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'html'"):
+        write_report(read_report(one), tmp_path, ["htlm"])
+
+
+def test_problems_are_told_on_the_terminal(one: Path, tmp_path: Path) -> None:
+    (one / "broken.json").write_text("{")
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(tmp_path / "out"), "--format", "markdown"])
+    assert done.exit_code == 0
+    assert "broken.json" in done.stderr
+
+
+def test_without_matplotlib_figures_are_left_out_unless_asked_for(
+    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = CliRunner().invoke(app, ["report", str(one), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "ocssl[plot]" in done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "tables.tex", "tables"}
+    with pytest.raises(MissingExtraError, match="matplotlib"):
+        write_report(read_report(one), tmp_path, ["png"])
+
+
+def test_lines_of_any_kind_are_drawn_into_a_file(tmp_path: Path) -> None:
+    lines = [
+        Line("CLA-E", (1, 2, 3), (10.0, 30.0, 20.0), (9.0, 28.0, 19.0), (11.0, 31.0, 22.0), STYLES["cla-e"]),
+        Line("trials", (1, 3), (12.0, 13.0), joined=False),
+        Line("untrained encoder", (), [15.0]),
+    ]
+    path, again = tmp_path / "curves.svg", tmp_path / "again.svg"
+    for place in (path, again):
+        draw_lines(lines, place, best=(2, 30.0, "best: trial 3"), log=True, ticks={1: "one", 2: "two"})
+    drawn = path.read_text()
+    assert path.read_bytes() == again.read_bytes()
+    for words in ("CLA-E", "trials", "untrained encoder", "best: trial 3", "one", "stream images seen"):
+        assert f"<!-- {words} -->" in drawn
+    draw_lines([Line("by name", ("fifo", "reservoir"), (1.0, 2.0))], tmp_path / "names.png", x_title="memory")
+    assert (tmp_path / "names.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DataError, match=r"must end in \.png, \.svg or \.pdf"):
+        draw_lines(lines, tmp_path / "curves.gif")
+    with pytest.raises(DataError, match="cannot write"):
+        draw_lines(lines, tmp_path / "no folder" / "curves.png")

@@ -1,0 +1,241 @@
+"""What a report shows of a folder of results, and what it refuses to average."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+import synthetic
+
+from ocssl.errors import DataError
+from ocssl.results import Report, Row, Section, Value, read_report, read_result
+from ocssl.results.charts import chart_data
+from ocssl.results.render.html import html_report
+from ocssl.results.render.latex import latex_report
+from ocssl.results.render.markdown import markdown_report
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
+
+
+def section_of(report: Report, table: str, protocol: str = "clean") -> Section:
+    (found,) = [section for section in report.sections if section.table.id == table and section.protocol == protocol]
+    return found
+
+
+def row_of(section: Section, name: str) -> Row:
+    (found,) = [row for row in section.rows if row.name == name]
+    return found
+
+
+def unlisted_of(folder: Path) -> Section:
+    (found,) = [section for section in read_report(folder).sections if section.is_unlisted]
+    return found
+
+
+def final_of(row: Row) -> float:
+    return Value.over(row.ours.final).mean or 0.0
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_number_is_the_mean_over_its_own_seeds_and_protocol(report: Report, store: Path) -> None:
+    for protocol in ("clean", "authors"):
+        row = row_of(section_of(report, "high-simsiam", protocol), "cla-e")
+        files = [store / CLA_E.format(seed).replace("clean", protocol) for seed in range(3)]
+        finals = [read_result(path).final for path in files]
+        final = Value.over(row.ours.final)
+        assert final.mean == pytest.approx(fmean(finals))
+        assert final.std == pytest.approx(stdev(finals))
+        assert row.published["final"].mean == 43.1
+
+
+def test_every_section_has_one_protocol_and_one_data_set(report: Report) -> None:
+    for section in report.sections:
+        runs = [run.result for group in section.groups for run in group.runs.values()]
+        assert {(run.protocol, run.dataset) for run in runs} == {(section.protocol, section.dataset)}
+
+
+def test_main_tables_are_complete_and_no_run_is_lost(report: Report) -> None:
+    assert [section.table.id for section in report.sections if section.protocol == "clean"] == [
+        "high-simsiam",
+        "low-simsiam",
+        "high-simclr",
+        "low-simclr",
+    ]
+    assert set().union(*(section.content for section in report.sections)) == {file.path for file in report.files}
+    assert not report.problems
+
+
+def test_rows_are_ranked_among_those_that_only_see_the_stream(report: Report) -> None:
+    section = section_of(report, "low-simsiam")
+    bounds = {"iid", "iid-b10", "cassle", "cassle-r", "random"}
+    ranking = sorted((row for row in section.rows if row.name not in bounds), key=final_of, reverse=True)
+    assert {row.name for row in section.rows if not row.ranked} == bounds
+    assert section.ranks("final") == {ranking[0].name: 1, ranking[1].name: 2}
+    assert final_of(row_of(section, "cassle-r")) > final_of(ranking[0])
+
+
+def test_rows_of_different_budgets_are_not_ranked(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    twice = synthetic.again(base, changes={"budget": "custom", "cbp_planned": 2 * base.cbp_planned}, passes=6)
+    (few / "np6.json").write_text(twice.to_json())
+    report = read_report(few)
+    assert set(section_of(report, "high-simsiam").ranks("final").values()) == {1, 2}
+    assert section_of(report, "passes-simsiam").ranks("final") == {}
+
+
+def test_rows_that_saw_different_streams_are_not_ranked(few: Path) -> None:
+    assert section_of(read_report(few), "high-simsiam").ranks("final")
+    for seed in (0, 1):
+        rewrite(few / CLA_E.format(seed), fingerprint="of fewer images")
+    report = read_report(few)
+    assert section_of(report, "high-simsiam").ranks("final") == {}
+    assert not report.problems
+
+
+def test_rows_that_print_the_same_number_share_a_rank(few: Path) -> None:
+    best = read_result(few / CLA_E.format(0)).final or 0.0
+    for name in ("cla-r-fifo", "er-fifo"):
+        for seed, final in enumerate((best + 2.004, best + 1.996)):
+            path = few / f"cifar100-simsiam-{name}-high-clean-seed{seed}.json"
+            shifted = final + (0.001 if name == "er-fifo" else 0)
+            path.write_text(synthetic.again(read_result(path), shifted).to_json())
+    ranks = section_of(read_report(few), "high-simsiam").ranks("final")
+    assert (ranks["cla-r"], ranks["er-fifo"]) == (1, 1)
+    assert sorted(ranks.values()) == [1, 1, 2]
+
+
+def test_rows_of_one_name_are_told_apart(report: Report) -> None:
+    section = section_of(report, "low-simsiam")
+    labels = [section.label(row) for row in section.rows]
+    assert len(set(labels)) == len(labels)
+    assert {"i.i.d., b = 10", "i.i.d., b = 30"} <= set(labels)
+
+
+def test_a_table_appears_once_it_has_a_run_of_its_own(few: Path) -> None:
+    assert [section.table.id for section in read_report(few).sections] == ["high-simsiam"]
+    longer = synthetic.again(read_result(few / CLA_E.format(0)), changes={"budget": "custom"}, passes=6)
+    (few / "np6.json").write_text(longer.to_json())
+    assert [section.table.id for section in read_report(few).sections] == ["high-simsiam", "passes-simsiam"]
+
+
+def test_results_that_disagree_are_reported_and_enter_no_number(few: Path) -> None:
+    base = read_result(few / CLA_E.format(1))
+    (few / "again.json").write_text(synthetic.again(base, 12.0).to_json())
+    report = read_report(few)
+    (problem,) = report.problems
+    assert "disagree" in problem.sentence
+    assert report.conflicting == {few / CLA_E.format(1), few / "again.json"}
+    row = row_of(section_of(report, "high-simsiam"), "cla-e")
+    assert row.ours.final == {0: read_result(few / CLA_E.format(0)).final}
+
+
+def test_a_cut_file_and_one_without_protocol_are_reported_and_enter_no_number(few: Path) -> None:
+    cut, nameless = few / CLA_E.format(0), few / CLA_E.format(1)
+    cut.write_text(cut.read_text()[:400])
+    rewrite(nameless, config=json.loads(nameless.read_text())["config"] | {"protocol": None})
+    report = read_report(few)
+    assert [problem.paths for problem in report.problems] == [(cut,), (nameless,)]
+    assert row_of(section_of(report, "high-simsiam"), "cla-e").ours.final == {}
+
+
+def test_runs_outside_the_papers_tables_have_rows_named_and_ordered_by_what_sets_them_apart(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    for number, lr in enumerate((0.7, 0.05)):
+        other = synthetic.again(base, changes={"budget": "custom"}, batch=64, lr=lr)
+        (few / f"other{number}.json").write_text(other.to_json())
+    assert [row.label for row in unlisted_of(few).rows] == ["CLA-E, lr 0.05", "CLA-E, lr 0.7"]
+
+
+def test_a_run_outside_the_tables_says_how_it_differs_from_the_papers(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    (few / "other.json").write_text(synthetic.again(base, joint_views=False).to_json())
+    assert [row.label for row in unlisted_of(few).rows] == ["CLA-E, joint_views false"]
+
+
+def test_a_copy_of_a_result_changes_nothing(few: Path) -> None:
+    before = [(section.id, section.content) for section in read_report(few).sections]
+    shutil.copy(few / CLA_E.format(0), few / "zz-copy.json")
+    assert [(section.id, section.content) for section in read_report(few).sections] == before
+
+
+def test_numbers_on_validation_images_stand_in_a_section_of_their_own(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    for number, images in enumerate(("test", "validation")):
+        other = synthetic.again(base, changes={"budget": "custom"}, batch=64, measure_on=images)
+        (few / f"other{number}.json").write_text(other.to_json())
+    report = read_report(few)
+    others = [section for section in report.sections if section.is_unlisted]
+    assert [len(section.rows) for section in others] == [1, 1]
+    assert ["validation" in section.title for section in others] == [False, True]
+    figures = [figure["title"] for figure in chart_data(report)["figures"] if figure["kind"] == "budget"]
+    assert len(set(figures)) == 3  # nor do they share a figure
+
+
+def test_trials_of_a_sweep_are_named_by_what_it_varied_in_one_order(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    grid = [{"lr": lr, "omega": omega} for lr in (0.1, 0.3) for omega in (0.3, 1.0)]  # the paper's own is among them
+    for number, values in enumerate(grid):
+        trial = synthetic.again(base, measure_on="validation", evaluate="final", **values)
+        (few / f"trial{number}.json").write_text(trial.to_json())
+    labels = [row.label for row in unlisted_of(few).rows]
+    assert labels == [f"CLA-E, lr {values['lr']:g}, ω {values['omega']:g}" for values in grid]
+
+
+def test_experiments_that_differ_in_many_settings_are_named_apart(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    near = {"batch": 64, "lr": 0.05, "omega": 0.5, "tau": 0.9}
+    far = {"batch": 65, "lr": 0.07, "omega": 0.7, "tau": 0.99}
+    others = [near, near | {"tau": 0.99}, far, far | {"memory_size": 77}]
+    for number, settings in enumerate(others):
+        (few / f"other{number}.json").write_text(synthetic.again(base, **settings).to_json())
+    section = unlisted_of(few)
+    labels = {section.label(row) for row in section.rows}
+    assert len(labels) == len(others)
+    assert all("lr" in label for label in labels)
+
+
+def test_tuned_values_stand_beside_the_papers_in_the_same_row(tuned: Path) -> None:
+    report = read_report(tuned)
+    row = row_of(section_of(report, "high-simsiam"), "cla-e")
+    assert row.tuned is not None
+    assert row.tuned.final == {2: 55.5}
+    assert 55.5 not in row.ours.final.values()
+    assert not report.problems
+
+
+def test_tuned_runs_are_ranked_among_themselves(tuned: Path) -> None:
+    section = section_of(read_report(tuned), "high-simsiam")
+    assert section.ranks("final", tuned=True) == {"cla-e": 1, "er-fifo": 2}
+    assert set(section.ranks("final").values()) == {1, 2}
+    assert "er-fifo" not in section.ranks("final")
+
+
+def test_a_table_may_hold_tuned_runs_alone(tuned: Path) -> None:
+    for path in tuned.glob("cifar100-*.json"):
+        path.unlink()
+    for path in tuned.glob("tuned*.json"):
+        rewrite(path, references={})
+    report = read_report(tuned)
+    (section,) = report.sections
+    assert section.ranks("final", tuned=True) == {"cla-e": 1, "er-fifo": 2}
+    assert section.ranks("final") == {}
+    assert all("55.50" in text for text in (html_report(report), markdown_report(report), latex_report(report)))
+
+
+def test_one_result_is_enough(tmp_path: Path) -> None:
+    row = next(row for row in synthetic.main_rows() if row["method"] == "cla-r")
+    synthetic.write(tmp_path, iter([synthetic.one(row, "authors", 0)]))
+    (section,) = read_report(tmp_path).sections
+    assert section.protocol == "authors"
+    assert Value.over(row_of(section, "cla-r").ours.final).std is None
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no results"):
+        read_report(tmp_path)

@@ -1,0 +1,78 @@
+"""Probes of a finished run's encoder, on its own images and on others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from helpers.command import TINY, Command, as_options
+from ocssl.results import read_result
+
+SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(ocssl_module: Command) -> list[Path]:
+    """CLA-E and ER, finished."""
+    for strategy in ("cla-e", "er"):
+        code, _, err = ocssl_module("run", "-q", "-o", strategy, *as_options(SHORT | {"strategy": strategy}))
+        assert code == 0, err
+    return [ocssl_module.folder / "cla-e", ocssl_module.folder / "er"]
+
+
+def test_probe_notices_that_the_images_have_changed(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+    from PIL import Image
+
+    for split, count in (("train", 20), ("test", 10)):
+        for label in range(2):
+            (tmp_path / "set" / split / str(label)).mkdir(parents=True)
+            for number in range(count):
+                colour = (200 * label, 10 * number, 100)
+                Image.new("RGB", (8, 8), colour).save(tmp_path / "set" / split / str(label) / f"{number}.png")
+    measure = ("probe", runs[0], "--dataset", f"folder:{tmp_path / 'set'}", "-q")
+    before = ocssl(*measure)[1]
+    assert "linear 50.00 %" not in before
+    assert ocssl(*measure)[1] == before
+    for image in (tmp_path / "set").rglob("*.png"):
+        Image.new("RGB", (8, 8), (77, 77, 77)).save(image)
+    assert "linear 50.00 %" in ocssl(*measure)[1]
+
+
+def test_probe_repeats_a_runs_final_number_and_keeps_the_features(ocssl: Command, runs: list[Path]) -> None:
+    final = read_result(runs[0]).final
+    for cached in (False, True):
+        code, out, err = ocssl("probe", runs[0])
+        assert code == 0, err
+        assert f"shapes: linear {final:.2f} %" in out
+        assert ("features" in err) == (not cached)  # extraction shows its progress
+        assert json.loads((runs[0] / "probes" / "shapes.json").read_text())["features_cached"] == cached
+
+
+def test_probe_tells_its_numbers_where_it_cannot_keep_them(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))
+    for folder in ("features", "probes"):
+        (run / folder).touch()  # nothing can be written below a file, whoever tries
+    code, out, err = ocssl("probe", run, "-q")
+    assert (code, f"linear {read_result(run).final:.2f} %" in out) == (0, True), err
+    features, record = err.splitlines()
+    assert f"warning: cannot write '{run / 'features' / 'shapes-'}" in features
+    assert f"warning: cannot write '{run / 'probes' / 'shapes.json'}'" in record
+
+
+def test_probe_keeps_features_for_everybody_who_may_read_the_run(ocssl: Command, runs: list[Path]) -> None:
+    assert ocssl("probe", runs[0], "-q")[0] == 0
+    (kept,) = (runs[0] / "features").glob("shapes-*")
+    assert kept.stat().st_mode == (runs[0] / "result.json").stat().st_mode
+
+
+def test_probe_measures_on_another_data_set(ocssl: Command, runs: list[Path], cifar100: Path) -> None:
+    code, out, err = ocssl("probe", runs[1], "--dataset", f"parquet:{cifar100 / 'cifar100'}", "--no-cache", "-q")
+    assert code == 0, err
+    assert "of 400 test images" in out
+    assert not (runs[1] / "features").exists()
+    found = json.loads(next((runs[1] / "probes").iterdir()).read_text())
+    assert (found["train"], found["validation"], found["test"]) == (1100, 100, 400)

@@ -1,0 +1,63 @@
+"""What a result says of its times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helpers.command import TINY
+from ocssl.execution import Eager
+from ocssl.runs import loop
+from ocssl.runs.presets import resolve
+from ocssl.runs.progress import Progress, Status
+from ocssl.runs.run import start
+
+
+def test_preparing_is_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, steps, watches = Eager.step, 0, 0
+
+    def step_after_preparing(self: Eager, stream: object) -> object:
+        nonlocal steps
+        steps += 1
+        self.preparing += 0.25
+        return step(self, stream)  # type: ignore[arg-type]
+
+    def a_minute(self: loop._Stopwatch) -> float:
+        nonlocal watches
+        watches += 1
+        self.seconds = 60.0
+        return 60.0
+
+    monkeypatch.setattr(Eager, "step", step_after_preparing)
+    monkeypatch.setattr(loop._Stopwatch, "stop", a_minute)
+    settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
+    result = start(resolve(settings), tmp_path / "run")
+    assert steps > 2
+    assert result.prepare_seconds == 0.25 * steps
+    assert result.train_seconds + result.eval_seconds == 60 * watches - 0.25 * steps
+    assert result.eval_seconds % 60 == 0
+    assert len(result.seconds_at) == 2
+    assert result.seconds_at[-1] == result.train_seconds
+
+
+def test_preparing_does_not_slow_the_rate_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Listening(Progress):
+        def update(self, status: Status, *, important: bool = False) -> None:
+            rates.append(status.rate)
+
+    def step_after_preparing(self: Eager, stream: object) -> object:
+        self.preparing = 58.0
+        return step(self, stream)  # type: ignore[arg-type]
+
+    def a_minute(self: loop._Stopwatch) -> float:
+        self.seconds = 60.0
+        return 60.0
+
+    rates: list[float] = []
+    step = Eager.step
+    monkeypatch.setattr(Eager, "step", step_after_preparing)
+    monkeypatch.setattr(loop._Stopwatch, "stop", a_minute)
+    settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
+    start(resolve(settings), tmp_path / "run", Listening())
+    assert rates[0] == TINY["stream_batch"] / 2  # images in the two seconds that were training

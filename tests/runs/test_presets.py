@@ -1,0 +1,73 @@
+"""From a few settings to a complete run: the paper's choices fill in the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from ocssl import data
+from ocssl.config import parse_learner
+from ocssl.errors import ConfigError
+from ocssl.results.published import read_csv
+from ocssl.runs.presets import is_papers_budget, online_cost, resolve
+
+
+def run_of(row: dict[str, str]) -> dict[str, object]:
+    """The few settings that a user gives for a row of the paper's tables."""
+    method = row["method"]
+    given: dict[str, object] = {"dataset": row["dataset"], "budget": row["budget"], "batch": int(row["b"])}
+    strategy = method.partition("-fifo")[0].partition("-reservoir")[0]
+    given |= {"stream": "iid"} if method == "iid" else {"strategy": strategy}
+    given |= {"method": row["ssl"]} if row["ssl"] != "-" else {}
+    return given | ({"memory": "fifo"} if method == "er-fifo" else {})
+
+
+@pytest.mark.parametrize("row", read_csv("hyperparameters"), ids=lambda row: "-".join(row.values()))
+def test_every_row_of_the_papers_tables_is_filled_in(row: dict[str, str]) -> None:
+    config = resolve(run_of(row))
+    settings = config.to_dict()
+    assert online_cost(config) == (10, int(row["b"]), int(row["n_p"]))
+    assert settings["lr"] == float(row["lr"])
+    own = parse_learner({"strategy": config.learner.strategy}).to_dict().get("omega")  # where the tables have none
+    assert settings.get("omega") == (float(row["omega"]) if row["omega"] else own)
+    assert is_papers_budget(config)
+    if row["method"] == "iid":  # steps on fresh images only
+        assert (settings["stream_batch"], settings["passes"]) == (settings["batch"], 1)
+        assert (settings["online_stream_batch"], settings["online_passes"]) == (10, int(row["n_p"]))
+    else:
+        assert (settings["stream_batch"], settings["passes"]) == (10, int(row["n_p"]))
+
+
+def test_what_is_given_wins_over_the_paper() -> None:
+    config = resolve({"strategy": "cla-e", "budget": "high", "lr": 0.05, "passes": 2})
+    settings = config.to_dict()
+    assert (settings["lr"], settings["passes"], settings["batch"], settings["omega"]) == (0.05, 2, 138, 0.3)
+    assert not is_papers_budget(config)
+
+
+def test_iid_training_takes_the_cost_of_an_online_strategy() -> None:
+    config = resolve({"stream": "iid", "stream_batch": 8, "passes": 2, "experiences": 4, "batch": 17})
+    assert online_cost(config) == (8, 17, 2)
+    assert (config.learner.stream_batch, config.learner.batch, config.learner.passes) == (17, 17, 1)
+    assert config.to_dict()["online_experiences"] == 4
+    plain = resolve({"stream": "iid", "dataset": "shapes"})
+    assert (online_cost(plain), plain.to_dict()["online_experiences"]) == ((10, 138, 3), 6)
+    assert config.learner.strategy == "finetune"
+
+
+def test_a_data_set_brings_its_size_and_normalisation() -> None:
+    config = resolve({"dataset": "imagenet100", "strategy": "cla-e", "budget": "high"})
+    assert config.learner.image_size == 224
+    assert config.to_dict()["mean"] == list(data.catalog.dataset_spec("imagenet100").mean)
+
+
+def test_the_authors_protocol_is_the_learners_authors_variant() -> None:
+    config = resolve({"protocol": "authors"})
+    assert (config.learner.variant, config.to_dict()["normalize_first"]) == ("authors", True)
+    for mixed in ({"variant": "authors"}, {"protocol": "authors", "variant": "default"}, {"normalize_first": True}):
+        with pytest.raises(ConfigError, match="set the protocol alone"):
+            resolve(mixed)
+
+
+def test_a_budget_that_the_paper_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the paper has no high budget for finetune; leave budget out"):
+        resolve({"strategy": "finetune", "budget": "high"})

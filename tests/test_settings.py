@@ -1,0 +1,161 @@
+"""A setting is declared once, in the part that reads it, and is then known everywhere."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import ocssl
+from ocssl import strategies
+from ocssl.checks import small_learner, small_stream
+from ocssl.cli import main
+from ocssl.config import parse_learner
+from ocssl.errors import ConfigError
+from ocssl.options import Options, combine, setting
+from ocssl.runs.naming import experiment_key, label, run_name
+from ocssl.runs.presets import resolve
+from ocssl.strategies import Strategy
+from ocssl.sweeps.plan import parse_sweep
+
+TINY = {"dataset": "shapes", "backbone": "convnet-w4", "image_size": 8, "stream_batch": 4, "batch": 4, "device": "cpu"}
+
+
+class Mine(Strategy):
+    """Does what finetuning does, with a number that nothing needs."""
+
+    class Options(Strategy.Options):
+        strength: float = setting(0.5, "How strong it is.", symbol="σ", ge=0, le=1)
+
+    def __init__(self, setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.strength = options.strength
+
+
+@pytest.fixture
+def mine() -> str:
+    strategies.register("mine")(Mine)
+    return "mine"
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """What a command prints on both streams."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["ocssl", *words])
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return command
+
+
+def test_a_new_option_is_listed_with_its_strategy_its_default_and_its_description(mine, printed) -> None:
+    assert "strength" in next(line for line in printed("list", "strategies").splitlines() if line.startswith(mine))
+    row = next(line for line in printed("list", "settings").splitlines() if line.startswith("strength (σ)"))
+    for words in ("0.5", "a number from 0 to 1", "How strong it is.", "strategies mine"):
+        assert words in row
+
+
+def test_a_new_option_is_a_flag_and_a_setting_and_belongs_to_the_experiment(mine, printed, tmp_path) -> None:
+    plain, other = (resolve({**TINY, "strategy": mine, **more}) for more in ({}, {"strength": 0.7}))
+    assert plain.digest() != other.digest()
+    assert experiment_key(plain) != experiment_key(other)
+    assert other.to_dict()["strength"] == 0.7
+    named = resolve({"dataset": "shapes", "strategy": mine, "strength": 0.7})
+    assert run_name(named) == "shapes-simsiam-mine-clean-strength0.7-seed0"
+    assert label(named) == "mine, σ 0.7"
+    for given in (("--strength", "2"), ("--set", "strength=2")):
+        said = printed("run", "--strategy", mine, "--dataset", "shapes", "-o", str(tmp_path / "run"), *given)
+        assert said == "ocssl: strength must be a number from 0 to 1, not 2\n"
+
+
+def test_a_learner_shows_and_keeps_a_new_option(mine, tmp_path) -> None:
+    learner = small_learner(mine, strength=0.7)
+    assert "strength=0.7" in repr(learner)
+    assert learner.get_params()["strength"] == learner.strength == 0.7
+    assert learner.train_state.strategy.strength == 0.7
+    learner.partial_fit(small_stream(8)).save(tmp_path / "state")
+    assert ocssl.Learner.load(tmp_path / "state").config == learner.config
+    assert pickle.loads(pickle.dumps(learner.config)) == learner.config
+
+
+def test_a_new_option_can_be_swept(mine) -> None:
+    sweep = parse_sweep({"settings": {**TINY, "strategy": mine}, "space": {"strength": [0.1, 0.9]}})
+    assert sweep.listed() == [{"strength": 0.1}, {"strength": 0.9}]
+    for space, message in (
+        ({"strength": [0.1, 9]}, "strength must be a number from 0 to 1, not 9"),
+        ({"strenght": [0.1]}, "unknown setting 'strenght'; did you mean 'strength'?"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            parse_sweep({"settings": {**TINY, "strategy": mine}, "space": space})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"strength": "much"}, "strength must be a number from 0 to 1, not 'much'"),
+        ({"strength": True}, "strength must be a number from 0 to 1, not True"),
+        ({"strenght": 0.7}, "unknown setting 'strenght'; did you mean 'strength'?"),
+    ],
+)
+def test_a_wrong_type_and_a_misspelt_name_get_one_sentence(mine, given, message) -> None:
+    for make in (lambda: small_learner(mine, **given), lambda: resolve({**TINY, "strategy": mine, **given})):
+        with pytest.raises(ConfigError) as refusal:
+            make()
+        assert str(refusal.value) == message
+
+
+def test_what_nothing_reads_is_refused_with_those_who_read_it(printed) -> None:
+    sentence = (
+        "strategy 'er' does not read omega, a setting of strategies cassle, cassle-r, cla-b, cla-e, cla-r, pfr; "
+        "leave it out"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        ocssl.Learner(strategy="er", omega=3)
+    assert printed("run", "--strategy", "er", "--omega", "3") == f"ocssl: {sentence}\n"
+    with pytest.raises(ConfigError, match="strategy 'finetune' keeps no memory and does not read memory_size"):
+        ocssl.Learner(strategy="finetune", memory_size=10)
+    with pytest.raises(ConfigError, match="stream 'iid' does not read overlap, a setting of streams blurred; leave"):
+        resolve({"dataset": "shapes", "stream": "iid", "overlap": 0.5})
+
+
+def test_a_sweep_over_strategies_and_omega_leaves_omega_out_where_it_does_not_belong() -> None:
+    sweep = parse_sweep(
+        {
+            "settings": {"dataset": "shapes"},
+            "space": {"strategy": ["er", "cla-e"], "omega": [0.1, 0.3]},
+        }
+    )
+    assert sweep.listed() == [
+        {"strategy": "er"},
+        {"strategy": "cla-e", "omega": 0.1},
+        {"strategy": "cla-e", "omega": 0.3},
+    ]
+
+
+def test_a_default_given_by_name_is_the_same_configuration() -> None:
+    assert parse_learner({"strategy": "cla-e"}) == parse_learner({"strategy": "cla-e", "omega": 0.3, "tau": 0.999})
+
+
+def test_settings_of_a_learner_cannot_be_assigned() -> None:
+    learner = small_learner("er")
+    with pytest.raises(ConfigError, match=r"settings of a learner are fixed; make another with lr=5.0"):
+        learner.lr = 5.0
+    assert learner.lr == learner.config.lr == 0.02
+
+
+def test_a_name_that_two_parts_declare_is_refused() -> None:
+    class Core(Options):
+        lr: float = setting(0.1, "Of the core.")
+
+    class Part(Options):
+        lr: float = setting(0.1, "Of the part.")
+
+    with pytest.raises(ConfigError, match="setting 'lr' is declared twice"):
+        combine(Core, Part)
