@@ -1,157 +1,164 @@
-"""The demo: equal budgets, honest references, reproducible numbers, and the command that shows them."""
+"""The demo: three ordinary runs of equal cost, a table and a figure; interrupted or repeated, it resumes."""
 
 from __future__ import annotations
 
-import json
-from threading import get_ident
+import shutil
+import signal
+import time
 
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
-from ocssl.cli import app
+from ocssl.cli.demo import QUICK, RUNS, SETTINGS, STREAM
 from ocssl.data.shapes import CLASSES
-from ocssl.errors import OcsslError
-from ocssl.runs.demo import DemoPlan, DemoReport, Moment, draw_figure, race
-from ocssl.runs.demo.report import Entry, SeedResult
-
-TINY = DemoPlan(
-    stream=90, experiences=18, probes=3, stream_batch=5, batch=10, memory_size=40, width=2, train=54, val=36, test=36
-)
+from ocssl.results import read_result
+from ocssl.runs.data import load_splits, make_schedule
+from ocssl.runs.naming import run_name
+from ocssl.runs.presets import resolve
 
 
-@pytest.fixture(scope="module")
-def moments() -> list[Moment]:
-    return []
+def runs_in(folder):
+    """The results in a demo's folder by strategy."""
+    results = [read_result(run) for run in sorted((folder / "runs").iterdir())]
+    return {result.strategy: result for result in results}
 
 
 @pytest.fixture(scope="module")
-def result(moments) -> SeedResult:
-    return race(TINY, seed=3, watch=moments.append)
+def command(ocssl_module):
+    """A quick demo that nothing disturbed: exit code, standard output, standard error."""
+    return ocssl_module("demo", "--quick", "--seed", 4, "--output", ocssl_module.folder / "demo")
 
 
-def test_every_strategy_is_probed_along_the_stream(result, moments):
-    assert [entry.name for entry in result.entries] == ["finetune", "ER", "CLA-E"]
-    for entry in result.entries:
-        probed = {each.seen: each.accuracy for each in moments if each.name == entry.name and each.accuracy is not None}
-        assert list(probed) == [30, 60, 90]
-        assert tuple(probed.values()) == entry.curve
+@pytest.fixture(scope="module")
+def folder(ocssl_module, command):
+    code, _, err = command
+    assert code == 0, err
+    return ocssl_module.folder / "demo"
 
 
-def test_watchers_hear_of_every_minibatch(moments, result):
-    for entry in result.entries:
-        assert [moment.seen for moment in moments if moment.name == entry.name] == list(range(5, 91, 5))
+@pytest.fixture(scope="module")
+def results(folder):
+    return runs_in(folder)
 
 
-def test_all_strategies_spend_the_same_budget_but_for_the_first_fill_of_the_memory(result):
-    spent = {entry.name: entry.cbp for entry in result.entries}
-    assert spent["finetune"] == 2 * 90 * TINY.batch // TINY.stream_batch
-    assert spent["ER"] == spent["CLA-E"]
-    assert 0 <= spent["finetune"] - spent["ER"] <= 2 * 2 * TINY.batch
+@pytest.mark.parametrize("changes", [{}, QUICK])
+def test_every_run_trains_on_sixty_images_for_ten_that_arrive_one_class_after_another(changes):
+    configs = [resolve({**SETTINGS, **run, **changes}) for run in RUNS]
+    assert {(config.learner.stream_batch, config.learner.batch * config.learner.passes) for config in configs} == {
+        (10, 60)
+    }
+    train = load_splits(configs[0], torch.device("cpu")).train
+    schedule = make_schedule(configs[0], train, views=2)
+    length = STREAM // 20 if changes else STREAM
+    assert schedule.borders == tuple(range(length // 18, length + 1, length // 18))
+    assert sorted(schedule.experiences) == [(label,) for label in range(len(CLASSES))]
 
 
-def test_the_full_plan_gives_equal_budgets():
-    plan = DemoPlan()
-    per_minibatch = {name: each["batch"] * each["passes"] for name, each in plan.contenders().items()}
-    assert set(per_minibatch.values()) == {plan.batch}
-    assert plan.stream % (plan.probes * plan.stream_batch) == 0  # probes fall between minibatches
-
-
-def test_every_class_arrives_and_the_order_is_told(result):
-    assert sorted(result.class_order) == sorted(CLASSES)
-
-
-def test_the_same_seed_gives_the_same_race_whatever_the_threads_do(result):
-    before = torch.get_num_threads()
-    again = race(TINY, seed=3, watch=lambda moment: None)
-    assert torch.get_num_threads() == before
-    assert again.references == result.references
-    assert [entry.curve for entry in again.entries] == [entry.curve for entry in result.entries]
-
-
-def test_settings_of_the_report_are_complete(result):
-    settings = result.entries[2].settings
-    assert settings["strategy"] == "cla-e"
-    assert settings["backbone"] == "NarrowResNet(width=2)"
-    assert {"lr", "omega", "tau", "memory_size", "seed", "augmentation"} <= set(settings)
-    json.dumps(settings)
-
-
-def test_a_failing_watcher_ends_the_race_at_once():
-    calls: list[int] = []
-
-    def fail(moment: Moment) -> None:
-        calls.append(get_ident())
-        raise RuntimeError("the terminal is gone")
-
-    with pytest.raises(RuntimeError, match="the terminal is gone"):
-        race(TINY, seed=0, watch=fail)
-    assert len(calls) <= 3  # one per strategy; none went on
-
-
-def made_up(seed: int, cla: float) -> SeedResult:
-    entries = (
-        Entry("finetune", (10.0, 20.0), 100, 1.0, {}),
-        Entry("ER", (20.0, 30.0), 100, 1.0, {}),
-        Entry("CLA-E", (30.0, cla), 100, 1.0, {}),
+def test_the_command_prints_a_table_and_leaves_a_figure(command, folder, results):
+    _, out, err = command
+    for words in ("raw pixels", "untrained encoder", "finetuning", "ER w/ FIFO", "CLA-E", "by images seen\n"):
+        assert words in out
+    cla, finetune = results["cla-e"], results["finetune"]
+    assert f"{cla.avg:.1f}" in out
+    leads = cla.final - cla.references["untrained"], cla.final - finetune.final
+    assert (
+        "Seed 4: CLA-E against the untrained encoder {:+.1f} points, against finetuning {:+.1f}.".format(*leads) in out
     )
-    return SeedResult(seed, {"raw pixels": 8.0, "untrained encoder": 12.0}, entries, CLASSES)
-
-
-@pytest.fixture
-def report() -> DemoReport:
-    return DemoReport((made_up(0, 40.0), made_up(1, 50.0)), (10, 20), {}, {}, {})
-
-
-def test_a_report_averages_over_seeds_and_tells_the_lead_of_each(report):
-    assert report.mean_curves()["CLA-E"] == (30, 45)
-    assert report.mean_references() == {"raw pixels": 8, "untrained encoder": 12}
-    assert report.lead("CLA-E", "finetune") == (20, 30)
-    assert report.lead("CLA-E", "untrained encoder") == (28, 38)
-
-
-def test_a_report_can_be_read_back(report, tmp_path):
-    report.save(tmp_path / "demo.json")
-    stored = json.loads((tmp_path / "demo.json").read_text())
-    assert stored["results"][1]["entries"][2]["curve"] == [30, 50]
-    assert stored["points"] == [10, 20]
-
-
-def test_a_report_that_cannot_be_written_is_one_clear_error(report, tmp_path):
-    with pytest.raises(OcsslError, match="could not be written"):
-        report.save(tmp_path / "missing" / "demo.json")
-
-
-def test_the_figure_is_a_picture(report, tmp_path):
-    pytest.importorskip("matplotlib")
-    draw_figure(report, tmp_path / "demo.png")
-    with Image.open(tmp_path / "demo.png") as picture:
+    assert f"CLA-E, seed 4: 180 images, {cla.final:.1f} %" in err
+    assert len(max(out.splitlines()[6:], key=len)) < 100
+    with Image.open(folder / "demo.png") as picture:
         assert picture.format == "PNG"
         assert picture.width > 1000
         assert len(picture.convert("RGB").getcolors(maxcolors=2**24)) > 100  # lines, words and images are there
 
 
-def test_the_command_prints_a_table_and_leaves_a_plot_and_the_numbers(tmp_path):
-    pytest.importorskip("matplotlib")
-    answer = CliRunner().invoke(app, ["demo", "--quick", "--seed", "4", "--output", str(tmp_path / "new")])
-    assert answer.exit_code == 0, answer.output
-    for name in ("raw pixels", "untrained encoder", "finetune", "ER", "CLA-E", "Seed 4"):
-        assert name in answer.output
-    stored = json.loads((tmp_path / "new" / "demo.json").read_text())
-    assert [each["seed"] for each in stored["results"]] == [4]
-    assert "torch" in stored["versions"]
-    assert (tmp_path / "new" / "demo.png").stat().st_size > 10_000
+def test_the_runs_are_ordinary_and_start_from_the_same_weights_on_the_same_stream(results):
+    assert list(results) == ["cla-e", "er", "finetune"]
+    assert {(result.seed, result.method, len(result.curve)) for result in results.values()} == {(4, "simclr", 18)}
+    assert len({result.fingerprint for result in results.values()}) == 1
+    assert len({tuple(result.references.items()) for result in results.values()}) == 1
+    assert set(results["er"].references) == {"untrained", "pixels"}
 
 
-def test_a_seed_that_cannot_be_is_refused(tmp_path):
-    outcome = CliRunner().invoke(app, ["demo", "--quick", "--seed", "-1", "--output", str(tmp_path)])
-    assert outcome.exit_code == 2
-    assert "'--seed'" in outcome.output
+def test_all_strategies_spend_the_same_budget_but_for_the_first_fill_of_the_memory(results):
+    spent = {name: result.cbp_spent for name, result in results.items()}
+    assert spent["finetune"] == results["finetune"].cbp_planned == results["er"].cbp_planned == 2 * 6 * 180
+    assert spent["er"] == spent["cla-e"]
+    assert 0 <= spent["finetune"] - spent["er"] <= 2 * 6 * 60
 
 
-def test_a_folder_that_cannot_be_is_refused_before_anything_is_trained(tmp_path):
+def test_other_commands_read_its_folder(ocssl_module, folder):
+    code, out, err = ocssl_module("compare", *sorted((folder / "runs").iterdir()))
+    assert code == 0, err
+    assert "CLA-E" in out
+    code, out, err = ocssl_module("report", folder, "-o", ocssl_module.folder / "report", "--format", "markdown")
+    assert (code, err) == (0, "")
+
+
+def test_more_seeds_are_averaged_and_finished_runs_are_not_repeated(ocssl, tmp_path, folder):
+    shutil.copytree(folder, tmp_path / "demo")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/runs/*/result.json")}
+    code, out, err = ocssl("demo", "--quick", "--seed", 4, "--seed", 5, "--output", tmp_path / "demo")
+    assert code == 0, err
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    found = [read_result(run) for run in tmp_path.glob("demo/runs/*cla-e*")]
+    assert {result.seed for result in found} == {4, 5}
+    assert "(mean over seeds)" in out
+    assert "Seed 4:" in out
+    assert "Seed 5:" in out
+    row = next(line for line in out.splitlines() if line.startswith("CLA-E")).split()
+    assert row[6] == f"{sum(result.final for result in found) / 2:.1f}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_demo_resumes_and_ends_with_the_same_numbers(ocssl, tmp_path, results, number):
+    arguments = ("demo", "--quick", "--seed", 4, "--output", tmp_path / "demo")
+    process = ocssl.start(*arguments)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("demo/runs/*finetune*/result.json")):
+        assert time.monotonic() < deadline, process.err
+        time.sleep(0.01)
+    process.kill(number)
+    assert process.wait() == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert len(list(tmp_path.glob("demo/runs/*/result.json"))) < 3
+    code, _, err = ocssl(*arguments)
+    assert code == 0, err
+    again = runs_in(tmp_path / "demo")
+    assert {name: (result.curve, result.references) for name, result in again.items()} == {
+        name: (result.curve, result.references) for name, result in results.items()
+    }
+
+
+def test_without_matplotlib_there_is_the_table_and_a_hint(ocssl, tmp_path, folder):
+    shutil.copytree(folder / "runs", tmp_path / "demo" / "runs")
+    code, out, err = ocssl("demo", "--quick", "--seed", 4, "--output", tmp_path / "demo", hidden=["matplotlib"])
+    assert code == 0, err
+    assert "CLA-E" in out
+    assert "no plot" in err
+    assert "ocssl[plot]" in err
+    assert not (tmp_path / "demo" / "demo.png").exists()
+
+
+def test_a_run_that_fails_is_named_in_one_sentence(ocssl, tmp_path):
+    finetune = run_name(resolve({**SETTINGS, **RUNS[0], **QUICK, "seed": 4}))
+    (tmp_path / "demo" / "runs" / finetune).mkdir(parents=True)
+    (tmp_path / "demo" / "runs" / finetune / "notes.txt").touch()
+    code, _, err = ocssl("demo", "--quick", "--seed", 4, "--output", tmp_path / "demo")
+    assert code != 0
+    assert err.splitlines()[-1].startswith("ocssl: finetuning, seed 4: '")
+    assert "Traceback" not in err
+
+
+def test_a_seed_that_cannot_be_is_refused(ocssl):
+    code, _, err = ocssl("demo", "--quick", "--seed", -1)
+    assert code == 2
+    assert "'--seed'" in err
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_trained(ocssl, tmp_path):
     (tmp_path / "file").write_text("")
-    answer = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "file" / "below")])
-    assert isinstance(answer.exception, OcsslError)
-    assert "cannot be made" in str(answer.exception)
+    code, out, err = ocssl("demo", "--output", tmp_path / "file" / "below")
+    assert code != 0
+    assert out == ""
+    assert err == f"ocssl: cannot write '{tmp_path / 'file' / 'below'}': Not a directory\n"

@@ -1,140 +1,205 @@
-"""``ocssl demo``: the product's first impression."""
+"""``ocssl demo``: three runs on drawn images, a table and a figure, on CPU in two minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
-    from rich.table import Table
+    from rich.progress import TaskID
 
-    from ocssl.runs.demo import DemoPlan, DemoReport, Moment
-    from ocssl.runs.demo.report import SeedResult
+    from ocssl.engines import Job
+    from ocssl.results import Result, Table
+
+SETTINGS: dict[str, Any] = {
+    "dataset": "shapes",
+    "method": "simclr",
+    "experiences": 18,  # one class each
+    "samples_per_class": 222,  # a tenth is held out, 200 arrive
+    "backbone": "convnet-w16",
+    "hidden_dim": 128,
+    "output_dim": 256,
+    "device": "cpu",
+    "knn": False,
+    "log_every": 10,
+    "checkpoint_samples": 600,
+}
+REPLAY = {"memory": "fifo", "memory_size": 1800, "batch": 60, "passes": 1, "lr": 0.3}
+RUNS: tuple[dict[str, Any], ...] = (
+    {"strategy": "finetune", "batch": 10, "passes": 6, "lr": 0.05},
+    {"strategy": "er", **REPLAY},
+    {"strategy": "cla-e", **REPLAY, "omega": 0.3},
+)
+"""All train on 60 images for each 10 that arrive. Learning rates go with the batch."""
+QUICK = {"samples_per_class": 11, "backbone": "convnet-w4", "probe": {"max_epochs": 5}}
+STREAM, POINTS = 3600, 6  # images that arrive, and measurements that the table shows
+REFERENCES = {"raw pixels": "pixels", "untrained encoder": "untrained"}
+
+Results = Mapping[str, list["Result"]]  # by strategy, a result for each seed
 
 
 def demo(
-    seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed of a race; repeatable [default: 0].")] = None,
-    output: Annotated[Path, typer.Option(help="Folder for the plot and the numbers.")] = Path("demo"),
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed of the runs; repeatable [default: 0].")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the plot and the runs.")] = Path("demo"),
     quick: Annotated[bool, typer.Option("--quick", help="A rehearsal of seconds that learns nothing.")] = False,
 ) -> None:
     """Watch three strategies learn from a stream of drawn images, on CPU, in two minutes.
+
+    The command can be interrupted and repeated: it resumes its runs.
 
     Example: `ocssl demo --seed 0 --seed 1`
     """
     from rich.console import Console
 
-    from ocssl.errors import DataError
-    from ocssl.runs.demo import DemoPlan, draw_figure
+    from ocssl.common.files import writing
+    from ocssl.errors import DataError, MissingExtraError
+    from ocssl.results.render import to_rich
 
-    console = Console(highlight=False)
-    plan = DemoPlan.quick() if quick else DemoPlan()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"the folder '{output}' cannot be made: {error.strerror}") from error
-    console.print(_introduction(plan))
-    report = _report(plan, [_race(plan, each, console) for each in seed or [0]])
-    console.print(_table(report))
-    console.print(_verdict(report))
-    report.save(output / "demo.json")
-    draw_figure(report, output / "demo.png")
+    console = Console(highlight=False, soft_wrap=True)
+    with writing(output, DataError):
+        (output / "runs").mkdir(parents=True, exist_ok=True)
+    images = STREAM // 20 if quick else STREAM
     console.print(
-        f"[dim]The curve:[/] {output / 'demo.png'}   [dim]all numbers and settings:[/] {output / 'demo.json'}"
+        f"\n[bold]{images:,} unlabelled images, one class after another, each seen once.[/]\n"
+        "Three ways to learn from them with SimCLR, at the same cost (60 training images for every 10 that arrive).\n"
+        "A linear probe over all 18 classes, seen or not, measures the encoder along the way.\n"
     )
+    results = _run(dict.fromkeys(seed or [0]), output / "runs", quick)
+    console.print("\nProbe accuracy in percent, by images seen" + (" (mean over seeds)" if seed and seed[1:] else ""))
+    console.print(to_rich(_table(results)), "")
+    for cla, other in zip(results["CLA-E"], results["finetuning"], strict=True):
+        leads = cla.curve[-1] - cla.references["untrained"], cla.curve[-1] - other.curve[-1]
+        against = "CLA-E against the untrained encoder {:+.1f} points, against finetuning {:+.1f}.".format(*leads)
+        console.print(f"Seed {cla.seed}: {against}")
+    console.print(f"\n[dim]Numbers and settings:[/] ocssl compare {output / 'runs'}/*")
+    try:
+        _draw(results, output / "demo.png")
+        console.print(f"[dim]Curves:[/] {output / 'demo.png'}")
+    except MissingExtraError as missing:
+        typer.echo(f"no plot: {missing}", err=True)
 
 
-def _introduction(plan: DemoPlan) -> str:
-    return (
-        f"\n[bold]{plan.stream:,} unlabelled images, one class after another, each seen once.[/]\n"
-        f"Three ways to learn from them with SimCLR, at the same cost ({plan.batch} training images for every "
-        f"{plan.stream_batch} that arrive).\nA linear probe over all 18 classes, seen or not, tells how good the "
-        "encoder is along the way.\n"
-    )
+def _run(seeds: Iterable[int], folder: Path, quick: bool) -> Results:
+    """Each run has one thread: small networks gain little from more, and the last bits depend on their number."""
+    from ocssl.device import threads
+    from ocssl.engines import EngineOptions, Job, make_engine
+    from ocssl.errors import OcsslError
+    from ocssl.results.names import row_label, row_name
+    from ocssl.runs.naming import run_name, strategy_label
+    from ocssl.runs.presets import resolve
+
+    changes = QUICK if quick else {}
+    configs = [resolve({**SETTINGS, **run, "seed": seed, **changes}) for seed in seeds for run in RUNS]
+    names = [f"{strategy_label(config)}, seed {config.learner.seed}" for config in configs]
+    jobs = [Job(name, config.to_dict(), folder / run_name(config)) for name, config in zip(names, configs, strict=True)]
+    engine = make_engine(EngineOptions(workers=1 if quick else len(RUNS), quiet=True))
+    results: dict[str, Result] = {}
+    with threads(1), _bars(jobs, STREAM // 20 if quick else STREAM):
+        for done in engine.run(jobs):
+            if done.result is None:
+                raise OcsslError(f"{done.job.name}: {done.error}")
+            results[done.job.name] = done.result
+    found: dict[str, list[Result]] = {}
+    for result in map(results.__getitem__, names):
+        found.setdefault(row_label(row_name(result.strategy, result.memory)), []).append(result)
+    return found
 
 
-def _race(plan: DemoPlan, seed: int, console: Console) -> SeedResult:
-    """Run one seed behind a live bar for each strategy."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+@contextmanager
+def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
+    """A bar for each run, which follows the run's metrics; in a log, a line for each probe."""
+    from rich.progress import TextColumn
 
-    from ocssl.runs.demo import race
+    from ocssl.common.console import open_bars
+    from ocssl.runs.folder import RunFolder
 
-    with Progress(
-        TextColumn("  {task.description:<9}", style="bold"),
-        BarColumn(bar_width=36, complete_style="#7d93a8", finished_style="#2f6d6a"),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True),
-        TextColumn("{task.fields[probe]}"),
-        console=console,
-    ) as bars:
-        console.print(f"[dim]seed {seed}[/]")
-        tasks = {name: bars.add_task(name, total=plan.stream, probe="") for name in plan.contenders()}
-        return race(plan, seed, _mover(bars, tasks, console))
+    over = Event()
 
+    def follow() -> None:
+        shown: Counter[TaskID] = Counter()  # lines of metrics
+        with open_bars(TextColumn("{task.fields[probe]}")) as bars:
+            tasks = {bars.add_task(job.name, total=images, probe=""): job for job in jobs}
+            last = False
+            while not last:
+                last = over.wait(0.5)
+                for task, job in tasks.items():
+                    new = RunFolder(job.folder).read_metrics()[shown[task] :]
+                    shown[task] += len(new)
+                    for line in (line for line in new if line["samples"]):
+                        bars.update(task, completed=line["samples"])
+                        if line["kind"] == "probe":
+                            bars.update(task, probe=f"probe {line['linear']:4.1f} %")
+                            if not bars.console.is_terminal:
+                                bars.console.print(f"{job.name}: {line['samples']} images, {line['linear']:.1f} %")
 
-def _mover(bars: Progress, tasks: dict[str, TaskID], console: Console) -> Callable[[Moment], None]:
-    def move(moment: Moment) -> None:
-        task = tasks[moment.name]
-        bars.update(task, completed=moment.seen)
-        if moment.accuracy is not None:
-            bars.update(task, probe=f"probe {moment.accuracy:4.1f} %")
-            if not console.is_terminal:  # a log has no bars: say it in a line
-                console.print(f"  {moment.name:<9} {moment.seen:>5} images   probe {moment.accuracy:4.1f} %")
-
-    return move
-
-
-def _report(plan: DemoPlan, results: list[SeedResult]) -> DemoReport:
-    from dataclasses import asdict
-
-    import torch
-
-    from ocssl.runs import environment
-    from ocssl.runs.demo import DemoReport
-    from ocssl.runs.demo.racing import measuring_points
-
-    return DemoReport(
-        results=tuple(results),
-        points=measuring_points(plan),
-        plan=asdict(plan),
-        versions=environment.versions(),
-        hardware=environment.hardware(torch.device("cpu")),
-    )
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
-def _table(report: DemoReport) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _table(results: Results) -> Table:
+    from ocssl.results import Table, TableColumn, TableRow, Value
 
-    title = "Probe accuracy in percent, by images seen"
-    if len(report.results) > 1:
-        title += f" (mean of {len(report.results)} seeds)"
-    table = Table(box=SIMPLE_HEAD, title=title, title_style="", title_justify="left", min_width=60, header_style="dim")
-    table.add_column("", no_wrap=True)
-    for point in report.points:
-        table.add_column(str(point), justify="right")
-    table.add_column("avg", justify="right")
-    table.add_column("s", justify="right", style="dim")
-    for name, accuracy in report.mean_references().items():
-        table.add_row(name, *[f"{accuracy:.1f}"] * (len(report.points) + 1), "", style="dim")
-    for name, curve in report.mean_curves().items():
-        seconds = [entry.seconds for result in report.results for entry in result.entries if entry.name == name]
-        cells = [f"{accuracy:.1f}" for accuracy in (*curve, sum(curve) / len(curve))]
-        table.add_row(name, *cells, f"{sum(seconds) / len(seconds):.0f}", style="bold" if name == "CLA-E" else "")
-    return table
+    first, *_ = baseline = results["CLA-E"]
+    step = len(first.curve) // POINTS
+    columns = [*map(str, first.borders[step - 1 :: step]), "avg", "s"]
+    rows = []
+    for label, name in REFERENCES.items():
+        level = Value(fmean(run.references[name] for run in baseline), digits=1)
+        rows.append(TableRow(label, (*[level] * (POINTS + 1), Value(text="")), ranked=False))
+    for label, runs in results.items():
+        means = [fmean(values) for values in zip(*(run.curve for run in runs), strict=True)]
+        seconds = fmean(run.train_seconds + run.eval_seconds for run in runs)
+        values = [Value(mean, digits=1) for mean in (*means[step - 1 :: step], fmean(means))]
+        rows.append(TableRow(label, (*values, Value(seconds, digits=0)), bold=label == "CLA-E"))
+    return Table("", tuple(map(TableColumn, columns)), tuple(rows))
 
 
-def _verdict(report: DemoReport) -> str:
+def _draw(results: Results, path: Path) -> None:
+    """Curves and their range over seeds, above a picture of each class where it arrives."""
+    from ocssl.common.files import atomic_write, writing
+    from ocssl.data import shapes
+    from ocssl.errors import DataError
+    from ocssl.results.names import row_name
+    from ocssl.results.render.figures import RC, Line, need_matplotlib, plot_lines
+    from ocssl.results.styles import STYLES
+
+    need_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    first, *_ = baseline = results["CLA-E"]
     lines = []
-    for index, result in enumerate(report.results):
-        untrained = report.lead("CLA-E", "untrained encoder")[index]
-        finetune = report.lead("CLA-E", "finetune")[index]
-        lines.append(
-            f"Seed {result.seed}: CLA-E against the untrained encoder {untrained:+.1f} points, "
-            f"against finetuning {finetune:+.1f}."
-        )
-    return "\n".join([*lines, ""])
+    for label, name in REFERENCES.items():
+        level = fmean(run.references[name] for run in baseline)
+        lines.append(Line(f"{label}  {level:.0f} %", (), [level]))
+    for label, runs in results.items():
+        along = list(zip(*((run.references["untrained"], *run.curve) for run in runs), strict=True))
+        mean, low, high = ([measure(values) for values in along] for measure in (fmean, min, max))
+        style = STYLES[row_name(runs[0].strategy, runs[0].memory)]
+        lines.append(Line(f"{label}  {mean[-1]:.0f} %", (0, *first.borders), mean, low, high, style))
+    images, labels = shapes.draw(len(shapes.CLASSES), seed=0)
+    with rc_context(RC), writing(path, DataError):
+        figure = Figure(figsize=(8, 4.4), layout="constrained")
+        curves, strip = figure.subplots(2, 1, sharex=True, height_ratios=(9, 1))
+        plot_lines(curves, sorted(lines, key=lambda line: -line.y[-1]))
+        curves.set(title=f"Seed {', '.join(str(run.seed) for run in baseline)}", ylabel="linear probe, all classes, %")
+        curves.grid(axis="y")
+        curves.set_ylim(0)
+        figure.legend(loc="outside right upper")
+        for start, end, (number,) in zip((0, *first.borders), first.borders, first.experiences, strict=False):
+            strip.imshow(images[labels == number][0].permute(1, 2, 0), extent=(start, end, 0, 1), aspect="auto")
+        strip.set(xlabel="stream images seen", yticks=[], xlim=(0, first.samples))
+        strip.spines[:].set_visible(False)
+        atomic_write(path, lambda draft: figure.savefig(draft, format="png", dpi=160))
