@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ocssl
+from ocssl import strategies
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -14,27 +15,27 @@ def images(n: int) -> torch.Tensor:
     return torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)).cuda()
 
 
-def learner(strategy: str, execution: str, precision: str = "fp32", **settings: object) -> ocssl.Learner:
-    kind = ocssl.strategies.get(strategy)
-    batch = 10 if kind.composition in ("stream", "mixed") else 30
+def learner(strategy: str, execution: str, precision: str = "fp32", variant: str = "default") -> ocssl.Learner:
+    kind = strategies.registry.get(strategy, variant)
+    kept = {} if kind.default_memory is None else {"memory_size": 64}
     return ocssl.Learner(
         strategy=strategy,
+        variant=variant,
         backbone="resnet18-w16",
-        batch=batch,
+        batch=10 if kind.composition in ("stream", "mixed") else 30,
         passes=2,
         lr=0.01,
-        memory_size=64,
         hidden_dim=64,
         output_dim=128,
         device="cuda",
         execution=execution,
         precision=precision,
-        **settings,  # type: ignore[arg-type]
+        **kept,
     )
 
 
 CASES = [
-    *((strategy, "clean") for strategy in ocssl.strategies.names()),
+    *((strategy, "default") for strategy in strategies.registry.names()),
     *((strategy, "authors") for strategy in ("er", "scale", "osiris-r", "cla-r", "cla-e")),
 ]
 

@@ -8,11 +8,11 @@ from statistics import mean
 
 import pytest
 import torch
-from ocssl.runs.launch import start
 
 from ocssl.data.catalog import dataset_spec
 from ocssl.data.layout import dataset_dirs, parquet_files
-from ocssl.runs.presets import complete
+from ocssl.runs.presets import resolve
+from ocssl.runs.run import start
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -24,7 +24,7 @@ def final(precision: str, seed: int, folder: Path) -> float:
     """Accuracy at the end of a run at the paper's low budget."""
     settings = {"strategy": "cla-e", "method": "simsiam", "dataset": "cifar100", "budget": "low", "device": "cuda"}
     how = {"data_root": str(ROOT), "evaluate": "final", "references": False, "knn": False, "execution": "graph"}
-    result = start(complete({**settings, **how, "precision": precision, "seed": seed}), folder)
+    result = start(resolve({**settings, **how, "precision": precision, "seed": seed}), folder)
     assert result.final is not None
     return result.final
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ocssl.runs.material import Pool
 
 import ocssl
 from ocssl.data.dataset import DatasetInfo, MappedDataset
 from ocssl.distributed import ProcessGroup
-from ocssl.runs import feed
+from ocssl.runs import data as run_data
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -20,7 +19,7 @@ COUNT, SIZE = 600, 32
 
 
 class Backwards:
-    """A route through the images from the last to the first."""
+    """A schedule through the images from the last to the first."""
 
     def __len__(self) -> int:
         return COUNT
@@ -29,14 +28,14 @@ class Backwards:
         return torch.arange(COUNT - 1 - start, COUNT - 1 - stop, -1)
 
 
-def test_a_learner_fed_from_disk_learns_what_it_learns_from_resident_images(
+def test_a_learner_that_reads_ahead_from_disk_learns_what_it_learns_from_resident_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, SIZE, SIZE), dtype=np.uint8)
     pixels.tofile(tmp_path / "images.u8")
     source = MappedDataset(tmp_path / "images.u8", SIZE, DatasetInfo("random"), torch.zeros(COUNT, dtype=torch.int64))
     device = torch.device("cuda")
-    monkeypatch.setattr(feed, "BLOCK_BYTES", 10 * 3 * SIZE * SIZE)  # so that a block is on its way at every moment
+    monkeypatch.setattr(run_data, "BLOCK_BYTES", 10 * 3 * SIZE * SIZE)  # so that a block is on its way at every moment
     encoders = {}
     for resident in (True, False):
         pool = Pool(source, device, resident=resident)
