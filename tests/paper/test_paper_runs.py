@@ -86,9 +86,8 @@ def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run
     assert code == 2
     assert "batch (18) must equal stream_batch (12)" in said
     assert list(tmp_path.iterdir()) == []
-    assert (
-        ocssl("paper", "run", "smoke", "--seeds", "0", "--set", "omega=1.0", "--dry-run")[0] == 0
-    )  # CLA-E alone reads it
+    only_cla_e_reads_it = ("--set", "omega=1.0")
+    assert ocssl("paper", "run", "smoke", "--seeds", "0", *only_cla_e_reads_it, "--dry-run")[0] == 0
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:

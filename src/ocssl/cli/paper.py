@@ -36,7 +36,7 @@ def _complete_tables(incomplete: str) -> list[str]:
 TableName = Annotated[
     str, typer.Argument(metavar="ID", help="As `ocssl paper list` has it.", autocompletion=_complete_tables)
 ]
-Results = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=HOW)]
+ResultsOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=HOW)]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder with data sets.", rich_help_panel=HOW)]
 DataSet = Annotated[
     str | None,
@@ -48,7 +48,7 @@ ProtocolOption = Literal["clean", "authors"]
 
 
 @app.command("list")
-def list_tables(results: Results = RESULTS, data_root: DataRoot = None) -> None:
+def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) -> None:
     """Every table and figure, whether its data are there, and how many of its cells are filled.
 
     Example: ocssl paper list
@@ -82,7 +82,7 @@ def show(
     table: TableName,
     dataset: DataSet = None,
     protocol: Annotated[ProtocolOption | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
-    results: Results = RESULTS,
+    results: ResultsOption = RESULTS,
 ) -> None:
     """A table with our mean ± std over seeds, the paper's, and the difference.
 
@@ -144,7 +144,7 @@ def run(
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
-    results: Results = RESULTS,
+    results: ResultsOption = RESULTS,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
     data_root: DataRoot = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
