@@ -171,9 +171,8 @@ def _draw(results: Results, path: Path) -> None:
     from ocssl.common.files import atomic_write, writing
     from ocssl.data import shapes
     from ocssl.errors import DataError
-    from ocssl.results.names import row_name
+    from ocssl.results.names import STYLES, row_name
     from ocssl.results.render.figures import RC, Line, need_matplotlib, plot_lines
-    from ocssl.results.styles import STYLES
 
     need_matplotlib()
     from matplotlib import rc_context
@@ -190,7 +189,7 @@ def _draw(results: Results, path: Path) -> None:
         style = STYLES[row_name(runs[0].strategy, runs[0].memory)]
         lines.append(Line(f"{label}  {mean[-1]:.0f} %", (0, *first.borders), mean, low, high, style))
     images, labels = shapes.draw(len(shapes.CLASSES), seed=0)
-    with rc_context(RC), writing(path, DataError):
+    with rc_context(fname=RC), writing(path, DataError):
         figure = Figure(figsize=(8, 4.4), layout="constrained")
         curves, strip = figure.subplots(2, 1, sharex=True, height_ratios=(9, 1))
         plot_lines(curves, sorted(lines, key=lambda line: -line.y[-1]))
