@@ -221,7 +221,7 @@ class Learner:
         """As :meth:`transform`, but a tensor on the learner's device."""
         if not hasattr(batch, "__index__") or batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
-        train_state = self.train_state
+        train_state, batch = self.train_state, int(batch)
         pixels = as_uint8(images, self.config.image_size)
         network = train_state.encoder.backbone
         autocast = torch.autocast(

@@ -23,7 +23,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (9, SIZE, SIZE, 3), dtype=np.
 PIXELS = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
 
 
-def make(backbone: str, stem: str = "auto", images: np.ndarray = IMAGES) -> FrozenEncoder:
+def make(backbone: str, stem: str | None = None, images: np.ndarray = IMAGES) -> FrozenEncoder:
     learner = Learner(
         backbone=backbone, stem=stem, image_size=SIZE, stream_batch=3, batch=9, passes=1, hidden_dim=8, output_dim=8,
         mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3), device="cpu",
@@ -172,7 +172,7 @@ def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp
     for part in (
         "license: apache-2.0",
         "| strategy | cla-e |",
-        "| variant | clean |",
+        "| variant | default |",
         "| image_size | 16 |",
         "| images seen | 30 |",
         f"| cumulative backward passes (CBP) | {learner.budget.spent:,} |",

@@ -38,8 +38,8 @@ def test_a_learner_that_reads_ahead_from_disk_learns_what_it_learns_from_residen
     monkeypatch.setattr(run_data, "BLOCK_BYTES", 10 * 3 * SIZE * SIZE)  # so that a block is on its way at every moment
     encoders = {}
     for resident in (True, False):
-        pool = Pool(source, device, resident=resident)
-        images = feed.Prefetcher(pool, Backwards(), ProcessGroup())  # type: ignore[arg-type]
+        dataset = run_data.DeviceDataset(source, device, resident=resident)
+        images = run_data.Prefetcher(dataset, Backwards(), ProcessGroup())  # type: ignore[arg-type]
         learner = ocssl.Learner(
             strategy="er", backbone="resnet18-w16", batch=30, passes=2, lr=0.01, memory_size=64, hidden_dim=64,
             output_dim=128, device="cuda", execution="graph", precision="fp32",

@@ -20,7 +20,7 @@ def list_names(
     name: Annotated[str | None, typer.Argument(help="Only this one, with its settings.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print settings as the documentation has them.")] = False,
 ) -> None:
-    """Names that `ocssl run` knows, each with a line on what it is and the settings that it reads.
+    """Names that `ocssl run` knows, and their settings.
 
     Modules named in OCSSL_PLUGINS, separated by commas, add theirs.
 
@@ -138,7 +138,7 @@ def budget(
     batch: Annotated[int | None, typer.Option(min=1, help="Images per step, b: ask what it costs.")] = None,
     passes: Annotated[int | None, typer.Option(min=1, help="Steps per minibatch, n_p: ask what it costs.")] = None,
 ) -> None:
-    """The CBP calculator: which batches and passes a budget buys, or what given ones cost.
+    """The CBP calculator: what a budget buys, or what it costs.
 
     Example: ocssl budget --cbp 270000, or: ocssl budget --batch 138 --passes 3
     """

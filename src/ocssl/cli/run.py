@@ -33,8 +33,6 @@ def run(
 ) -> None:
     """Train on a stream, measure along it, and leave a folder with the numbers.
 
-    Every setting is a flag. Settings that no part of the run reads are refused.
-
     Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
     """
     from ocssl.distributed import process_group

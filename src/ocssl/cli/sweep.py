@@ -34,7 +34,7 @@ def sweep(
     retries: Annotated[int, typer.Option(help="Further attempts at a run whose worker died.")] = 2,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table.")] = False,
 ) -> None:
-    """Try many settings, score them on validation images, and write the best as YAML.
+    """Try many settings on validation images and write the best.
 
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """

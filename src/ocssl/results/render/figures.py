@@ -87,7 +87,9 @@ def draw_lines(
         plot_lines(axes, lines)
         if best is not None:
             axes.plot([best[0]], [best[1]], "*", color=INK, ms=12, ls="none", zorder=3, label=best[2])
-        axes.set(xscale="log" if log else axes.get_xscale(), title=title, xlabel=x_title, ylabel=y_title)
+        if log:
+            axes.set_xscale("log")
+        axes.set(title=title, xlabel=x_title, ylabel=y_title)
         if ticks:
             axes.set_xticks(list(ticks), list(ticks.values()))
             axes.minorticks_off()
