@@ -202,6 +202,8 @@ def test_lines_of_any_kind_are_drawn_into_a_file(tmp_path: Path) -> None:
     for words in ("CLA-E", "trials", "untrained encoder", "best: trial 3", "one", "stream images seen"):
         assert f"<!-- {words} -->" in drawn
     draw_lines([Line("by name", ("fifo", "reservoir"), (1.0, 2.0))], tmp_path / "names.png", x_title="memory")
+    draw_lines([Line("by name", ("fifo", "reservoir"), (1.0, 2.0))], tmp_path / "names.svg", x_title="memory")
+    assert "<!-- reservoir -->" in (tmp_path / "names.svg").read_text()
     assert (tmp_path / "names.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match=r"must end in \.png, \.svg or \.pdf"):
         draw_lines(lines, tmp_path / "curves.gif")
