@@ -5,7 +5,7 @@ classes become settings of the configuration. What nothing reads is refused, and
 configurations are the same experiment where they are equal.
 
 >>> config = parse_learner({"strategy": "cla-e", "lr": 0.3})
->>> config.batch, config.select(ClaE.Options).omega
+>>> config.batch, config.select(strategies.ClaE.Options).omega
 (138, 0.3)
 >>> parse_learner({"strategy": "er", "omega": 3})  # doctest: +ELLIPSIS
 Traceback (most recent call last):

@@ -65,7 +65,7 @@ class Learner:
     >>> learner.budget.spent   # two steps on 4 images, two views each: replay has not begun
     16
     >>> Learner(strategy="er", memory_size=500, device="cpu")
-    Learner(strategy='er', memory_size=500, device='cpu')
+    Learner(strategy='er', device='cpu', memory_size=500)
     """
 
     config: LearnerConfig

@@ -98,7 +98,7 @@ def test_an_encoder_on_a_module_of_ones_own_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_an_encoder_of_an_earlier_version_is_loaded(learner: Learner, tmp_path: Path) -> None:
-    """Its index named some settings, and held a few more in a group of their own."""
+    """Its index named some settings, held a few more in a group, and wrote the width into the backbone's name."""
     publish(learner, tmp_path / "encoder")
     file = tmp_path / "encoder" / "encoder.json"
     content = json.loads(file.read_text())
@@ -106,8 +106,11 @@ def test_an_encoder_of_an_earlier_version_is_loaded(learner: Learner, tmp_path: 
     grouped = ("stream_batch", "batch", "passes", "memory", "memory_size", "lr", "omega", "tau", "seed")
     facts = content["facts"]
     content["facts"] = {name: facts.get(name, "auto") for name in named} | {
-        "variant": "origin", "settings": {name: facts[name] for name in grouped}, "sources": {},
-    }  # fmt: skip
+        "backbone": "convnet-w8",
+        "variant": "origin",
+        "settings": {name: facts[name] for name in grouped},
+        "sources": {},
+    }
     file.write_text(json.dumps(content))
     encoder = load(tmp_path / "encoder")
     assert np.array_equal(encoder.transform(IMAGES), learner.transform(IMAGES))

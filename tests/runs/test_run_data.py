@@ -15,7 +15,7 @@ from torch import Tensor
 from helpers.command import TINY
 from ocssl import data
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
-from ocssl.distributed import Group
+from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs import data as run_data
 from ocssl.runs.config import RunConfig
@@ -173,8 +173,8 @@ def source() -> Numbered:
     return Numbered()
 
 
-def make(source: Numbered, *, ahead: bool, group: Group | None = None) -> Prefetcher:
-    return Prefetcher(DeviceDataset(source, torch.device("cpu")), Backwards(), group or Group(), ahead=ahead)  # type: ignore[arg-type]
+def make(source: Numbered, *, ahead: bool, group: ProcessGroup | None = None) -> Prefetcher:
+    return Prefetcher(DeviceDataset(source, torch.device("cpu")), Backwards(), group or ProcessGroup(), ahead=ahead)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("block", [1, 7, 50, 1000])
@@ -218,7 +218,7 @@ def test_a_resumed_run_begins_in_the_middle(source: Numbered, monkeypatch: pytes
 
 
 def test_in_a_group_each_reads_its_share_of_a_stretch(source: Numbered) -> None:
-    shares = [make(source, ahead=False, group=Group(rank, 3)).take(10, 20) for rank in range(3)]
+    shares = [make(source, ahead=False, group=ProcessGroup(rank, 3)).take(10, 20) for rank in range(3)]
     assert [len(share) for share in shares] == [4, 3, 3]
     assert torch.cat(shares)[:, 0, 0, 0].tolist() == list(range(39, 29, -1))
 

@@ -15,7 +15,7 @@ def learn(
     ctx: typer.Context,
     source: Annotated[
         str,
-        typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths on standard input."),
+        typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths from stdin."),
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
@@ -25,8 +25,9 @@ def learn(
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    Settings that are not given are chosen for this machine. The same command goes on where an earlier one stopped,
-    however it ended.
+    Settings that are not given are chosen for this machine. The same command goes on where an earlier one stopped.
+
+    Names: ocssl list strategies; ocssl list methods; ocssl list memories; ocssl list backbones
 
     Example: ocssl learn frames/ --state robot --follow
     """
