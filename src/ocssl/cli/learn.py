@@ -15,7 +15,7 @@ def learn(
     ctx: typer.Context,
     source: Annotated[
         str,
-        typer.Argument(help="A folder, video, tar or parquet file, camera:0, or - for paths from stdin."),
+        typer.Argument(help="Folder, video, tar or parquet file, camera:0, or - for paths on stdin."),
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
@@ -25,7 +25,7 @@ def learn(
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    Settings that are not given are chosen for this machine. The same command goes on where an earlier one stopped.
+    Settings that are not given are chosen for this machine. The same command goes on where it stopped.
 
     Names: ocssl list strategies; ocssl list methods; ocssl list memories; ocssl list backbones
 
