@@ -76,6 +76,28 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
 
 
 @_full_precision
+def contrastive_distillation(predicted: Tensor, target: Tensor, temperature: float = 0.2) -> Tensor:
+    """Contrastive loss between predictions and targets: each finds its partner among all of the other kind.
+
+    The mean of two cross-entropies, one over the targets for each prediction and one over the predictions for each
+    target. Predictions are not compared with each other.
+
+    Args:
+        predicted: ``(views, n, d)`` or ``(n, d)``.
+        target: of the same shape; receives no gradient.
+        temperature: divides the cosine similarities.
+
+    >>> z = torch.eye(2)
+    >>> round(contrastive_distillation(z, z, temperature=1.0).item(), 4)   # log(e + 1) − 1
+    0.3133
+    """
+    predicted, target = (F.normalize(rows.reshape(-1, rows.shape[-1]), dim=-1) for rows in (predicted, target.detach()))
+    logits = predicted @ target.T / temperature
+    partner = torch.arange(len(logits), device=logits.device)
+    return (F.cross_entropy(logits, partner) + F.cross_entropy(logits.T, partner)) / 2
+
+
+@_full_precision
 def supervised_contrastive(
     features: Tensor, positives: Tensor, anchors: Tensor, temperature: float = 0.1, base: float = 0.07
 ) -> Tensor:
@@ -105,7 +127,11 @@ def supervised_contrastive(
 
 @_full_precision
 def relation_distillation(
-    current: Tensor, past: Tensor, temperature: float = 0.1, past_temperature: float = 0.01
+    current: Tensor,
+    past: Tensor,
+    temperature: float = 0.1,
+    past_temperature: float = 0.01,
+    past_gradient: bool = False,
 ) -> Tensor:
     """Cross-entropy between the past and the current model's softmaxed similarities of each sample to the others.
 
@@ -113,7 +139,8 @@ def relation_distillation(
 
     Args:
         current: ``(n, d)``, L2-normalised features of the model in training.
-        past: ``(n, d)``, L2-normalised features of the past model; receives no gradient.
+        past: ``(n, d)``, L2-normalised features of the past model.
+        past_gradient: let the gradient reach ``past`` too.
 
     >>> f = F.normalize(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), dim=-1)
     >>> bool(relation_distillation(f, f, 0.1, 0.1) < relation_distillation(f.flip(0).roll(1, 0), f, 0.1, 0.1))
@@ -125,7 +152,9 @@ def relation_distillation(
     def relations(rows: Tensor, scale: float) -> Tensor:
         return (rows @ rows.T / scale).masked_fill(~other, float("-inf"))
 
-    target = relations(past.detach(), past_temperature).softmax(dim=1).masked_fill(~other, 0.0)
+    target = (
+        relations(past if past_gradient else past.detach(), past_temperature).softmax(dim=1).masked_fill(~other, 0.0)
+    )
     log_student = relations(current, temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
     return -(target * log_student).sum(dim=1).mean()
 

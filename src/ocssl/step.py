@@ -87,7 +87,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     mixed = strategy.mix(views, batch, state.generator)
 
     with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
-        features = encoder(mixed, state.joint_views)
+        features = strategy.encode(encoder, mixed, state.joint_views)
         losses = strategy.losses(batch, mixed, features)
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 

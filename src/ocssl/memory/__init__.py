@@ -9,7 +9,18 @@
 from ocssl.memory.base import Column, Memory, register, registry
 from ocssl.memory.fifo import Fifo
 from ocssl.memory.reservoir import Reservoir
-from ocssl.memory.minred import MinRed, MinRedOriginal
+from ocssl.memory.minred import MinRed, MinRedAuthors, MinRedOriginal
 from ocssl.memory.part_and_select import PartAndSelect
 
-__all__ = ["Column", "Fifo", "Memory", "MinRed", "MinRedOriginal", "PartAndSelect", "Reservoir", "register", "registry"]
+__all__ = [
+    "Column",
+    "Fifo",
+    "Memory",
+    "MinRed",
+    "MinRedAuthors",
+    "MinRedOriginal",
+    "PartAndSelect",
+    "Reservoir",
+    "register",
+    "registry",
+]

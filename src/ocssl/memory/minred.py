@@ -32,6 +32,9 @@ class MinRed(Memory):
     sequential = True
     """Whether redundancy is computed again after each drop."""
 
+    least = -1.5
+    """Smallest redundancy of a sample with a feature; below every cosine."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         rows = self.capacity + self.staging
@@ -55,11 +58,15 @@ class MinRed(Memory):
         """Drop the surplus, then assign the free slots to the new samples that were not dropped."""
         filled = self.slots[: self.capacity] < self.arrived
         waiting = self.slots[self.capacity :] < self.capacity + n
-        kept = self._drop(torch.cat([filled, waiting]), n)
+        kept = self._kept(filled, waiting, n)
         free = (~kept[: self.capacity]).int().argsort(stable=True, descending=True)[:n]
         survivor = kept[self.capacity : self.capacity + n]
         rank = (survivor.cumsum(0) - 1).clamp(min=0)
         return torch.where(survivor, free[rank], self.capacity + self.slots[:n])
+
+    def _kept(self, filled: Tensor, waiting: Tensor, n: int) -> Tensor:
+        """Rows of stored and new samples that stay, ``(capacity + staging,)``."""
+        return self._drop(torch.cat([filled, waiting]), n)
 
     def _drop(self, present: Tensor, n: int) -> Tensor:
         """``present`` without its most redundant samples, so many that the rest fits the capacity."""
@@ -79,7 +86,7 @@ class MinRed(Memory):
 
     def _most_redundant(self, nearest: Tensor, kept: Tensor) -> Tensor:
         """Row of the next sample to drop, ``(1,)``: the highest similarity to a neighbour, the oldest of equals."""
-        redundancy = nearest.clamp(min=-1.5)  # without neighbours: below every cosine
+        redundancy = nearest.clamp(min=self.least)  # also of samples without neighbours
         redundancy = redundancy.masked_fill(~self.featured, -2.0).masked_fill(~kept, float("-inf"))
         tied = redundancy == redundancy.amax()
         return self.born.masked_fill(~tied, torch.iinfo(torch.int64).max).argmin(keepdim=True)
@@ -88,15 +95,58 @@ class MinRed(Memory):
         return {"similarity": self.similarity, "norm": self.norm}
 
 
+@register("minred", variant="authors")
+class MinRedAuthors(MinRed):
+    """As the public code of the CLA paper: every new sample is kept, and only stored samples are dropped.
+
+    They are compared among themselves, before the new samples are there.
+    """
+
+    class Options(Memory.Options):
+        newcomers: Literal["kept", "compete"] = setting(
+            "kept", "Whether all new samples are kept, or compete with the stored ones."
+        )
+
+    least = 0.0  # a sample's distance to itself is set to 1, that of a cosine of 0
+
+    def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, options=options, **kwargs)
+        self.compete = (options or self.Options()).newcomers == "compete"
+
+    def _kept(self, filled: Tensor, waiting: Tensor, n: int) -> Tensor:
+        if self.compete:
+            return super()._kept(filled, waiting, n)
+        stored = self._drop(torch.cat([filled, torch.zeros_like(waiting)]), n)
+        return torch.cat([stored[: self.capacity], waiting])
+
+
 @register("minred", variant="original")
 class MinRedOriginal(MinRed):
-    """As the method's own code: all drops of a minibatch are chosen at once."""
+    """As the method's own code, where new samples have no feature.
+
+    Samples with a feature are dropped one by one. While there are fewer than twice as many as must go, the samples that
+    were kept longest go instead.
+    """
 
     class Options(Memory.Options):
         selection: Literal["sequential", "simultaneous"] = setting(
-            "simultaneous", "Whether the samples to drop are chosen one by one or all at once."
+            "sequential",
+            "Whether the samples to drop are chosen one by one, or all at once as version 0.1 did by mistake.",
+        )
+        drop_oldest: bool = setting(
+            True, "Drop the oldest samples while fewer than twice as many as must go have features."
         )
 
     def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
         super().__init__(*args, options=options, **kwargs)
-        self.sequential = (options or self.Options()).selection == "sequential"
+        chosen = options or self.Options()
+        self.sequential, self.drop_oldest = chosen.selection == "sequential", chosen.drop_oldest
+
+    def _drop(self, present: Tensor, n: int) -> Tensor:
+        kept = super()._drop(present, n)
+        if not self.drop_oldest:
+            return kept
+        number = (self.arrived + n - self.capacity).clamp(0, n)
+        described = (present & self.featured).sum()
+        age = self.born.masked_fill(~present, torch.iinfo(torch.int64).max).argsort(stable=True).argsort()
+        return torch.where(described < 2 * number, present & (age >= number), kept)

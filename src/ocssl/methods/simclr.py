@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ocssl.batch import Batch
-from ocssl.losses import nt_xent
+from ocssl.losses import contrastive_distillation, nt_xent
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import Features
 from ocssl.options import setting
@@ -37,3 +37,7 @@ class SimCLR(Method):
         """NT-Xent between prediction and target, averaged over the views."""
         target = target.detach()
         return torch.stack([nt_xent(p, t, self.temperature) for p, t in zip(predicted, target, strict=True)]).mean()
+
+    def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """Predictions against targets over both views at once, at temperature 0.2."""
+        return contrastive_distillation(predicted, target)

@@ -30,3 +30,7 @@ class SimSiam(Method):
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine."""
         return negative_cosine(predicted, target)
+
+    def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """2 − 2 cos: twice the gradient of :meth:`distance`."""
+        return 2 + 2 * negative_cosine(predicted, target)

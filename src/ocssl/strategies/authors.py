@@ -7,18 +7,20 @@ variant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 import ocssl.options
 from ocssl.batch import Batch, StepOutput
+from ocssl.losses import full
 from ocssl.memory import Column, Memory
-from ocssl.nn import Encoder, Features
+from ocssl.methods import Dims
+from ocssl.nn import Encoder, Features, mlp
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.options import setting
@@ -33,7 +35,7 @@ from ocssl.strategies.scale import Scale
 
 # ---------------------------------------------------------------------- alignment: CLA, CaSSLe, PFR
 
-Distance = Literal["cosine", "method"]
+Distance = Literal["cosine", "method", "original"]
 
 
 class AlignedVariant(Aligned):
@@ -44,23 +46,27 @@ class AlignedVariant(Aligned):
             True, "Pass all views together through target and aligner, also where the encoder passes each view alone."
         )
         distance: Distance = setting(
-            "cosine", "Alignment distance: the negative cosine, or the loss of the method ('method')."
+            "cosine",
+            "Alignment distance: the negative cosine, the loss of the method ('method'), or the distillation loss of "
+            "CaSSLe's own code ('original').",
         )
 
     def __init__(self, setup: Setup, options: Any, *args: Any) -> None:
         super().__init__(setup, options, *args)
         self.joint_target = options.joint_target
-        self.cosine = options.distance == "cosine"
+        self.kind: Distance = options.distance
+        self.cosine = self.kind == "cosine"
 
     def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """As the default, with the views passed together where ``joint_target`` is set."""
         return super().penalty(batch, views, replace(features, joint=features.joint or self.joint_target))
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
-        """The negative cosine, or the method's own distance."""
-        if not self.cosine and self.method is not None:
-            return self.method.distance(predicted, target.expand_as(predicted))
-        return super().distance(predicted, target)
+        """The negative cosine, the method's own distance, or its distillation loss in CaSSLe's own code."""
+        if self.cosine or self.method is None:
+            return super().distance(predicted, target)
+        measure = self.method.distance if self.kind == "method" else self.method.distillation
+        return measure(predicted, target.expand_as(predicted))
 
 
 @register("cla-b", variant="authors")
@@ -101,12 +107,12 @@ class CaSSLeAuthors(AlignedVariant, CaSSLe):
 
 @register("cassle", variant="original")
 class CaSSLeOriginal(CaSSLeAuthors):
-    """Aligns by the loss of the method, through an aligner of width 2048."""
+    """Aligns through an aligner of width 2048, by 2 − 2 cos with SimSiam and by a contrastive loss with SimCLR."""
 
     class Options(CaSSLeAuthors.Options):
         aligner_dim: int | None = CaSSLe.Options.with_default("aligner_dim", 2048)
         joint_target: bool = AlignedVariant.Options.with_default("joint_target", False)
-        distance: Distance = AlignedVariant.Options.with_default("distance", "method")
+        distance: Distance = AlignedVariant.Options.with_default("distance", "original")
         from_start: bool = CaSSLeAuthors.Options.with_default("from_start", False)
 
 
@@ -117,7 +123,7 @@ class CaSSLeRAuthors(CaSSLeAuthors, CaSSLeR):
 
 @register("cassle-r", variant="original")
 class CaSSLeROriginal(CaSSLeOriginal, CaSSLeR):
-    """Aligns by the loss of the method, through an aligner of width 2048."""
+    """Aligns through an aligner of width 2048, by 2 − 2 cos with SimSiam and by a contrastive loss with SimCLR."""
 
 
 @register("pfr", variant="original")
@@ -129,6 +135,46 @@ class PfrOriginal(AlignedVariant, Pfr):
 
 
 # ---------------------------------------------------------------------- MinRed
+
+
+@register("minred", variant="authors")
+class MinimumRedundancyAuthors(MinimumRedundancy):
+    """All new samples enter the memory, and training batches come from it from the first minibatch on."""
+
+    class Options(Strategy.Options):
+        insert_mode: Literal["evaluation", "training"] = setting(
+            "training",
+            "Mode of the network in the extra pass over new samples; in training mode the running statistics change.",
+        )
+        partial_batches: bool = setting(
+            True, "Train on all samples of the memory while it holds fewer than a batch takes, not on the stream."
+        )
+
+    memory_variant = "authors"
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.insert_training = options.insert_mode == "training"
+        self.partial_batches = options.partial_batches
+
+    def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
+        """Features of the normalised images; of a single image in evaluation mode, because batch norm needs two."""
+        if not self.insert_training or len(plain) == 1:
+            return super().features_before(plain, encoder)
+        return {"features": encoder(plain[None], joint=True).projected[0]}
+
+    def replay_count(self, stream: int, memory: Memory) -> int:
+        """A full batch, or all samples that there are."""
+        return min(self.replay_batch, len(memory)) if self.partial_batches else self.replay_batch
+
+    def graph_key(self, memory: Memory | None) -> Hashable:
+        """Changes with the number of samples in a batch."""
+        return super().graph_key(memory), 0 if memory is None else self.replay_count(0, memory)
+
+    @classmethod
+    def replay_start(cls, options: Any, replay_size: int) -> int:
+        """At once, or with one sample more than a batch takes."""
+        return 1 if options.partial_batches else replay_size + 1
 
 
 @register("minred", variant="original")
@@ -203,11 +249,32 @@ class LumpOriginal(Lump):
 # ---------------------------------------------------------------------- SCALE
 
 
+OWN_OFFSET = -1000.0  # added to the logit of a sample and itself in the public codes
+
+
+@dataclass(frozen=True)
+class ScaleFeatures(Features):
+    """Features of a batch, and those from further passes.
+
+    Attributes:
+        compared: ``(views, n, feature_dim)``, backbone features by which pairs are found.
+        past: ``(n, output_dim)``, the first view through the past backbone and the current projector; None: the past
+            model has its own projector.
+    """
+
+    compared: Tensor
+    past: Tensor | None
+
+
 @register("scale", variant="authors")
 class ScaleAuthors(Scale):
     """Anchors are replay samples, and the past model is that of the previous pass.
 
-    In the authors' code replay samples come first in the batch, and the first b_s rows are the anchors.
+    In the authors' code replay samples come first in the batch, and the first b_s rows are the anchors. Pairs are found
+    by raw features of an extra pass over both views together. The past model has the current projector, and the
+    gradient of the forgetting loss reaches it on both sides. The first view passes once more for the similarities;
+    where each view passes alone, its features are those of the training pass, so only the running statistics change.
+    The further passes have no backward pass.
     """
 
     class Options(Scale.Options):
@@ -220,19 +287,56 @@ class ScaleAuthors(Scale):
         normalize_features: bool = setting(
             False, "L2-normalise the backbone features by which pseudo-positive pairs are found."
         )
+        joint_pairs: bool = setting(
+            True, "Find pseudo-positive pairs by features of an extra pass over both views together."
+        )
+        relation_pass: bool = setting(
+            True, "Pass the first view once more in training mode, which updates the running statistics."
+        )
+        own_pair: Literal["excluded", "lowered"] = setting(
+            "lowered", "The pair of a sample and itself, where pairs are found: excluded, or its logit lowered by 1000."
+        )
+        past_head: Literal["copied", "shared"] = setting(
+            "shared", "Projector of the past model: a frozen copy, or the current one, which also takes the gradient."
+        )
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
         self.anchors, self.normalize = options.anchors, options.normalize_features
         self.each_pass = options.teacher_update == "pass"
+        self.joint_pairs, self.relation_pass = options.joint_pairs, options.relation_pass
+        self.shared_head = options.past_head == "shared"
+        if options.own_pair == "lowered":
+            self.own_offset = OWN_OFFSET
+
+    def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
+        """The further passes, in the order of the authors' code, then the pass that trains."""
+        # Gradients stay on here: under autocast, weights cast without gradients would be used again by the last pass.
+        if self.relation_pass:
+            encoder(views[:1], joint)
+        past = None
+        if self.shared_head:
+            with torch.no_grad():
+                past_backbone = self.past(views[:1], joint).backbone[0]
+            past = encoder.projector(past_backbone)
+        together = encoder(views, joint=True).backbone.detach() if self.joint_pairs else None
+        features = encoder(views, joint)
+        compared = features.backbone if together is None else together
+        return ScaleFeatures(features.backbone, features.projected, joint, compared, past)
 
     def first_anchor(self, batch: Batch) -> int:
         """The first row of the stream, or of the replay samples."""
         return batch.stream if self.anchors == "replay" and batch.slots is not None else 0
 
-    def compared(self, backbone: Tensor) -> Tensor:
-        """Backbone features, L2-normalised or not."""
-        return super().compared(backbone) if self.normalize else backbone
+    def compared(self, features: Features) -> Tensor:
+        """Backbone features of the pass for pairs, L2-normalised or not."""
+        assert isinstance(features, ScaleFeatures), "the features of encode()"
+        return F.normalize(full(features.compared), dim=-1) if self.normalize else features.compared
+
+    def past_features(self, views: Tensor, features: Features) -> Tensor:
+        """Through the current projector, or through the past model's own."""
+        assert isinstance(features, ScaleFeatures), "the features of encode()"
+        return super().past_features(views, features) if features.past is None else features.past
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """The current model becomes the past model of the next pass."""
@@ -247,8 +351,12 @@ class ScaleAuthors(Scale):
 
 
 @register("scale", variant="original")
-class ScaleOriginal(Scale):
-    """The memory is selected by part and select."""
+class ScaleOriginal(ScaleAuthors):
+    """As the authors' code, with stream samples as anchors and a memory that is selected by part and select."""
+
+    class Options(ScaleAuthors.Options):
+        anchors: Literal["stream", "replay"] = ScaleAuthors.Options.with_default("anchors", "stream")
+        teacher_update: Literal["minibatch", "pass"] = ScaleAuthors.Options.with_default("teacher_update", "minibatch")
 
     default_memory = "part-and-select"
 
@@ -275,19 +383,51 @@ class RepeatedSteps(Optimizer):
 
 @register("osiris-r", variant="authors")
 class OsirisRAuthors(OsirisR):
-    """h is random and frozen, and each update is applied twice, because the parameters are registered twice."""
+    """h is random and frozen, and each update is applied twice, because the parameters are registered twice.
+
+    Stream and replay samples pass through the heads separately, and through g only stream samples. g is therefore a
+    head of the strategy, and the encoder has no projector.
+    """
 
     class Options(OsirisR.Options):
         head: Literal["trained", "copied", "frozen"] = setting(
             "frozen", "h: trained, a trained copy of g from the end of the first experience on, or random and frozen."
         )
         repeat_updates: int = setting(2, "How often each optimiser step is applied.", ge=1)
+        separate_heads: bool = setting(
+            True, "Pass stream and replay samples through the heads separately, and only stream samples through g."
+        )
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
+        self.g, self.h = self.h, self.make_head(setup.dims, options)  # g is drawn first, as in the default
         self.h.requires_grad_(options.head != "frozen")
-        self.awaits_copy = options.head == "copied"
+        self.copied = options.head == "copied"
         self.repeat_updates = options.repeat_updates
+        self.separate_heads = options.separate_heads
+        self.first_experience = True
+
+    @classmethod
+    def projector(cls, dims: Dims) -> nn.Module:
+        """None: g is a head of the strategy."""
+        return nn.Identity()
+
+    def make_head(self, dims: Dims, options: Any) -> nn.Module:
+        """A new g or h."""
+        return OsirisR.projector(dims)
+
+    def through_g(self, batch: Batch, features: Features) -> Tensor:
+        """g of the stream samples, alone or in a pass with the replay samples."""
+        if self.separate_heads:
+            return features.through(self.g, features.backbone[:, batch.fresh])
+        return features.through(self.g, features.backbone)[:, batch.fresh]
+
+    def through_h(self, batch: Batch, features: Features) -> tuple[Tensor, Tensor]:
+        """h of the stream samples and of the replay samples, in two passes or in one."""
+        if not self.separate_heads:
+            return super().through_h(batch, features)
+        fresh, replay = (features.through(self.h, features.backbone[:, rows]) for rows in (batch.fresh, batch.replay))
+        return fresh, replay
 
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Applies each update ``repeat_updates`` times."""
@@ -295,23 +435,44 @@ class OsirisRAuthors(OsirisR):
 
     def boundary(self, encoder: Encoder) -> None:
         """At the end of the first experience, h becomes a copy of g."""
-        if self.awaits_copy:
-            copy_weights(self.h, encoder.projector)
-            self.awaits_copy = False
+        if self.copied and self.first_experience:
+            copy_weights(self.h, self.g)
+        self.first_experience = False
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """Whether h will be copied."""
-        return {"awaits_copy": self.awaits_copy}
+        """Whether the first experience has not ended."""
+        return {"first_experience": self.first_experience}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether h will be copied."""
-        self.awaits_copy = bool(state["awaits_copy"])
+        """Whether the first experience has not ended."""
+        self.first_experience = bool(state["first_experience"])
 
 
 @register("osiris-r", variant="original")
 class OsirisROriginal(OsirisRAuthors):
-    """h becomes a copy of g at the end of the first experience, and is trained."""
+    """h becomes a copy of g at the end of the first experience, and is trained; replay begins there.
+
+    The heads have two layers and no batch norm, so it makes no difference which samples pass through them together.
+    """
 
     class Options(OsirisRAuthors.Options):
         head: Literal["trained", "copied", "frozen"] = OsirisRAuthors.Options.with_default("head", "copied")
         repeat_updates: int = OsirisRAuthors.Options.with_default("repeat_updates", 1)
+        plain_heads: bool = setting(
+            True, "g and h have two layers of width 2048 and 128 without batch norm, not three layers with it."
+        )
+        late_replay: bool = setting(True, "Replay nothing before the first experience has ended.")
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.late_replay = options.late_replay
+
+    def make_head(self, dims: Dims, options: Any) -> nn.Module:
+        """A new g or h."""
+        if options.plain_heads:
+            return mlp(dims.feature, 2048, 128, hidden_norm=False)
+        return super().make_head(dims, options)
+
+    def replaying(self, memory: Memory) -> bool:
+        """Whether replay has begun."""
+        return super().replaying(memory) and not (self.late_replay and self.first_experience)

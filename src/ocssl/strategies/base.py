@@ -104,16 +104,23 @@ class Strategy(nn.Module):
         """The samples of a step: the stream minibatch ``(n, 3, h, w)`` uint8, replay samples, or both."""
         if memory is None or not self.replaying(memory):
             return Batch(stream, stream=len(stream))
-        count = len(stream) if self.composition == "mixed" else self.replay_batch
-        slots = memory.sample(count, generator)
+        slots = memory.sample(self.replay_count(len(stream), memory), generator)
         images, recalled = memory.recall(slots, self.columns())
         if self.composition == "replay":
             return Batch(images, stream=0, slots=slots, recalled=recalled)
         return Batch(torch.cat([stream, images]), stream=len(stream), slots=slots, recalled=recalled)
 
+    def replay_count(self, stream: int, memory: Memory) -> int:
+        """Samples of the memory in a step with ``stream`` stream samples, known to the host."""
+        return stream if self.composition == "mixed" else self.replay_batch
+
     def mix(self, views: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
         """Change the views ``(views, b, 3, s, s)`` before the forward pass."""
         return views
+
+    def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
+        """The forward pass: features of the views after mixing, from which :meth:`losses` computes the loss."""
+        return encoder(views, joint)  # type: ignore[no-any-return]
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """Every term of the loss by name; their sum is minimised."""

@@ -35,24 +35,36 @@ class OsirisR(Strategy):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.h = self.projector(setup.dims)
+        self.h = self.make_head(setup.dims, options)
         self.temperature = options.temperature
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
-        """g; h has the same layers."""
+        """g."""
         return projector(dims.feature, dims.hidden, dims.output)
+
+    def make_head(self, dims: Dims, options: Options) -> nn.Module:
+        """A new h, with the layers of g."""
+        return self.projector(dims)
 
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """The losses of stream, cross and replay; before replay begins, that of the stream alone."""
-        stream = features.projected[:, batch.fresh]
+        stream = self.through_g(batch, features)
         parts = {"stream": nt_xent(stream[0], stream[1], self.temperature)}
         if batch.slots is not None:
-            through_h = features.through(self.h, features.backbone)
-            fresh, replay = through_h[:, batch.fresh], through_h[:, batch.replay]
+            fresh, replay = self.through_h(batch, features)
             across = torch.stack(
                 [cross_contrast(fresh, replay, self.temperature), cross_contrast(replay, fresh, self.temperature)]
             ).mean()
             parts["cross"] = 0.5 * across
             parts["replay"] = 0.5 * nt_xent(replay[0], replay[1], self.temperature)
         return parts
+
+    def through_g(self, batch: Batch, features: Features) -> Tensor:
+        """g of the stream samples, ``(views, n, d)``."""
+        return features.projected[:, batch.fresh]
+
+    def through_h(self, batch: Batch, features: Features) -> tuple[Tensor, Tensor]:
+        """h of the stream samples and of the replay samples."""
+        rows = features.through(self.h, features.backbone)
+        return rows[:, batch.fresh], rows[:, batch.replay]

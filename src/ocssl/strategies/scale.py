@@ -23,7 +23,9 @@ from ocssl.strategies.base import Setup, Strategy, register
 
 
 @torch.no_grad()
-def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: float = 0.1) -> Tensor:
+def pseudo_positives(
+    features: Tensor, temperature: float = 0.1, threshold: float = 0.1, own_offset: float = float("-inf")
+) -> Tensor:
     """Pairs of samples that are similar enough to be positives: ``(n, n)`` bool, with a diagonal of True.
 
     The similarity of two samples is the softmax of minus their squared distance, over the other samples, made symmetric
@@ -31,6 +33,7 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
 
     Args:
         features: ``(views, n, d)``; squared distances are exact where they are L2-normalised.
+        own_offset: added to the logit of a sample and itself; −∞ excludes it from the softmax.
 
     >>> f = F.normalize(torch.tensor([[[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]]]), dim=-1)
     >>> pseudo_positives(f).int().tolist()
@@ -40,8 +43,9 @@ def pseudo_positives(features: Tensor, temperature: float = 0.1, threshold: floa
     n = features.shape[1]
     own = torch.eye(n, dtype=torch.bool, device=features.device)
     distance = 2 - 2 * torch.einsum("vid,wjd->vwij", features, features)
-    logits = (-distance / temperature).masked_fill(own, float("-inf"))
-    similarity = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1))
+    logits = -distance / temperature
+    logits = torch.where(own, logits + own_offset, logits)
+    similarity = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1)).masked_fill(own, 0.0)
     others = ~own
     mean = similarity.sum() / (n * (n - 1))
     return (similarity > mean + threshold * (similarity.amax() - mean)) & others | own
@@ -67,6 +71,9 @@ class Scale(Strategy):
     default_memory = "reservoir"
     own_loss = True
 
+    own_offset = float("-inf")
+    """Added to the logit of a sample and itself where pairs are sought."""
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
         self.forgetting_weight = options.forgetting_weight
@@ -88,21 +95,20 @@ class Scale(Strategy):
     def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
         """L_contrast and w · L_forget."""
         current = F.normalize(full(features.projected), dim=-1)
-        with torch.no_grad():
-            past = F.normalize(full(self.past(views[:1], features.joint).projected), dim=-1)
-        contrast = self._contrast(current, features.backbone, batch)
-        forget = relation_distillation(current[0], past[0])
+        past = F.normalize(full(self.past_features(views, features)), dim=-1)
+        contrast = self._contrast(current, self.compared(features), batch)
+        forget = relation_distillation(current[0], past, past_gradient=past.requires_grad)
         with torch.no_grad():  # the loss of fewer than three samples is 0
             begins = self.weight.isnan() & (forget > 0)
             self.weight.copy_(torch.where(begins, self.forgetting_weight * contrast / forget, self.weight))
         return {"contrast": contrast, "forgetting": self.weight.nan_to_num() * forget}
 
-    def _contrast(self, projected: Tensor, backbone: Tensor, batch: Batch) -> Tensor:
+    def _contrast(self, projected: Tensor, compared: Tensor, batch: Batch) -> Tensor:
         views, n, _ = projected.shape
         first = self.first_anchor(batch)
         row = torch.arange(n, device=projected.device)
         anchors = (row >= first) & (row < first + batch.stream)
-        positives = pseudo_positives(self.compared(backbone))
+        positives = pseudo_positives(compared, own_offset=self.own_offset)
         positives &= anchors[:, None] & anchors[None]
         return supervised_contrastive(projected.flatten(0, 1), positives.repeat(views, views), anchors.repeat(views))
 
@@ -110,9 +116,14 @@ class Scale(Strategy):
         """The first row of the anchors: the stream samples come first."""
         return 0
 
-    def compared(self, backbone: Tensor) -> Tensor:
+    def compared(self, features: Features) -> Tensor:
         """Features by which pseudo-positive pairs are found, ``(views, n, d)``: those of the backbone, normalised."""
-        return F.normalize(full(backbone), dim=-1)
+        return F.normalize(full(features.backbone), dim=-1)
+
+    @torch.no_grad()
+    def past_features(self, views: Tensor, features: Features) -> Tensor:
+        """The past model's projected features of the first view, ``(n, output_dim)``."""
+        return self.past(views[:1], features.joint).projected[0]  # type: ignore[no-any-return]
 
     def after_minibatch(self, encoder: Encoder) -> None:
         """The current model becomes the past model of the next minibatch."""
