@@ -22,6 +22,28 @@ OPTIONS = {
     "normalize": "normalize_features",
 }
 """Options that were renamed."""
+RAN: dict[tuple[str, str], dict[str, Any]] = {
+    ("minred", "authors"): {"newcomers": "compete", "insert_mode": "evaluation", "partial_batches": False},
+    ("minred", "origin"): {"selection": "simultaneous", "drop_oldest": False},
+    ("scale", "authors"): {
+        "joint_pairs": False,
+        "relation_pass": False,
+        "own_pair": "excluded",
+        "past_head": "copied",
+    },
+    ("scale", "origin"): {
+        "joint_pairs": False,
+        "relation_pass": False,
+        "own_pair": "excluded",
+        "past_head": "copied",
+        "normalize_features": True,
+    },
+    ("osiris-r", "authors"): {"separate_heads": False},
+    ("osiris-r", "origin"): {"separate_heads": False, "plain_heads": False, "late_replay": False},
+    ("cassle", "origin"): {"distance": "method"},
+    ("cassle-r", "origin"): {"distance": "method"},
+}
+"""What variants of version 0.1 did where those of this version do otherwise, by strategy and variant."""
 GROUPS = ("options", "method_options", "memory_options")
 
 
@@ -42,6 +64,7 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
         new.pop("stem", None)  # a module has no options
     new.setdefault("backbone", "resnet18")
     variant = new.pop("variant", "clean")
+    new = {**RAN.get((new.get("strategy", ""), variant), {}), **new}
     new["variant"] = VARIANTS.get(variant, variant)
     read, known = known_names(new), settings()
     strange = next((name for name in new if name not in read and name not in known), None)

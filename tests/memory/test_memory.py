@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, chisquare
 
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.memory import Column, Fifo, Memory, MinRed, MinRedOriginal, Reservoir, registry
+from ocssl.memory import Column, Fifo, Memory, MinRed, MinRedAuthors, MinRedOriginal, Reservoir, registry
 from ocssl.options import validate
 
 KINDS = [Fifo, Reservoir, MinRed]
@@ -35,8 +35,9 @@ def make(kind: type[Memory], capacity: int, staging: int, dim: int = DIM, **give
 
 def make_minred(drops: str, capacity: int, staging: int, dim: int = DIM) -> Memory:
     """The default where samples are dropped one by one, the original variant where they are dropped at once."""
-    kind = MinRed if drops == "sequential" else MinRedOriginal
-    return make(kind, capacity, staging, dim)
+    if drops == "sequential":
+        return make(MinRed, capacity, staging, dim)
+    return make(MinRedOriginal, capacity, staging, dim, selection="simultaneous", drop_oldest=False)
 
 
 def pictures(identities: list[int]) -> torch.Tensor:
@@ -311,12 +312,138 @@ def test_the_length_of_a_feature_does_not_matter_to_minred():
     assert sorted(identities(short)) == sorted(identities(long))
 
 
-def test_the_original_variant_can_choose_one_by_one_too():
+def test_the_original_variant_chooses_one_by_one_and_can_choose_at_once():
     kind = registry.get("minred", variant="original")
     assert kind is MinRedOriginal
-    assert not make(kind, capacity=4, staging=2).sequential
-    assert not kind(4, (3, 1, 1), staging=2, columns={"features": Column((DIM,))}).sequential
-    assert make(kind, capacity=4, staging=2, selection="sequential").sequential
+    assert make(kind, capacity=4, staging=2).sequential
+    assert kind(4, (3, 1, 1), staging=2, columns={"features": Column((DIM,))}).sequential
+    assert not make(kind, capacity=4, staging=2, selection="simultaneous").sequential
+
+
+def test_with_the_settings_of_the_default_the_variants_of_minred_are_the_default():
+    default = make(MinRed, capacity=9, staging=4)
+    original = make(MinRedOriginal, capacity=9, staging=4, drop_oldest=False)
+    authors = make(MinRedAuthors, capacity=9, staging=4, newcomers="compete")
+    for memory in (default, original, authors):
+        fill(memory, [4, 4, 3, 4, 1, 4, 4, 2, 4], seeded(1))
+    assert identities(default) == identities(original) == identities(authors)
+
+
+# ------------------------------------------------------------------------------------------- MinRed of other codes
+
+
+def one_matrix(pool: list[Sample], number: int) -> list[Sample]:
+    """The method's own code: one matrix of similarities, in which the row and column of each dropped sample are masked.
+
+    Only samples with features are in the matrix. With fewer than twice ``number`` of them, the longest-kept go.
+    """
+    described = [sample for sample in pool if sample.feature is not None]
+    if len(described) < 2 * number:
+        return sorted(pool, key=lambda sample: sample.number)[number:]
+    nothing = -math.inf
+    matrix = [[nothing if a is b else cosine(a.feature, b.feature) for b in described] for a in described]
+    dropped = []
+    for _ in range(number):
+        nearest = [max(row) for row in matrix]
+        worst = nearest.index(max(nearest))
+        dropped.append(described[worst].number)
+        for i in range(len(matrix)):
+            matrix[worst][i] = matrix[i][worst] = nothing
+    return [sample for sample in pool if sample.number not in dropped]
+
+
+def old_samples_only(pool: list[Sample], number: int) -> list[Sample]:
+    """The public code of the CLA paper: the smallest distance 1 − cos goes, again and again; that to oneself is 1."""
+    pool = list(pool)
+    for _ in range(number):
+        nearest = [min(1.0 if a is b else 1 - cosine(a.feature, b.feature) for b in pool) for a in pool]
+        pool.pop(nearest.index(min(nearest)))
+    return pool
+
+
+@pytest.mark.parametrize("sizes", [[4] * 8, [3, 1, 4, 2, 4, 4, 1, 1, 3], [1] * 14, [2, 4, 3, 4]])
+def test_the_authors_minred_drops_old_samples_by_old_features_and_appends_all_newcomers(sizes):
+    for seed in range(6):
+        generator, pool, capacity = seeded(seed), [], 9
+        memory = make(MinRedAuthors, capacity, staging=4)
+        for batch in minibatches(sizes):
+            new = random_features(len(batch), generator)
+            memory.add(pictures(batch), {"features": new}, generator)
+            pool = old_samples_only(pool, max(0, len(pool) + len(batch) - capacity))
+            pool += [Sample(*pair) for pair in zip(batch, new.tolist(), strict=True)]
+            assert_agrees(memory, pool)
+
+
+def test_in_the_authors_minred_samples_without_a_near_neighbour_are_equals_and_the_oldest_goes():
+    corners = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-0.1, -1.0]])  # no cosine above 0 but one, of the last two
+    memory = make(MinRedAuthors, capacity=2, staging=1, dim=2)
+    for number, feature in enumerate(corners):
+        memory.add(pictures([number]), {"features": feature[None]}, seeded())
+    assert sorted(identities(memory)) == [1, 2]
+
+
+@pytest.mark.parametrize(("kind", "turned_away"), [(MinRedAuthors, 0), (MinRed, 30)])
+def test_the_authors_minred_turns_no_newcomer_away(kind, turned_away):
+    """Minibatches of look-alikes, as in a class-incremental stream."""
+    memory, generator, away = make(kind, capacity=40, staging=4, dim=16), seeded(), 0
+    for step, batch in enumerate(minibatches([4] * 30)):
+        new = torch.randn(4, 16, generator=generator) + 2 * torch.randn(1, 16, generator=generator)
+        memory.add(pictures(batch), {"features": new}, generator)
+        away += len(set(batch) - set(identities(memory))) if step >= 10 else 0
+    assert away == 0 if turned_away == 0 else away > turned_away
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "kept"),
+    [
+        (MinRedOriginal, {}, [1, 2, 4]),
+        (MinRed, {}, [1, 2, 4]),
+        (MinRedOriginal, {"selection": "simultaneous"}, [2, 3, 4]),
+    ],
+)
+def test_of_two_near_twins_the_original_keeps_one(kind, options, kept):
+    vectors = [[1.0, 0, 0], [1.0, 0.01, 0], [0, 1.0, 0], [0, 0, 1.0], [0, 0.7, 0.72]]
+    memory = make(kind, capacity=3, staging=2, dim=3, **options)
+    features = torch.nn.functional.normalize(torch.tensor(vectors), dim=1)
+    for rows in ([0, 1], [2], [3, 4]):
+        memory.add(pictures(rows), {"features": features[rows]}, seeded())
+    assert sorted(identities(memory)) == kept
+    if options == {}:
+        pool = [Sample(number, feature) for number, feature in enumerate(features.tolist())]
+        assert [sample.number for sample in one_matrix(pool, 2)] == kept
+
+
+def test_the_original_minred_drops_as_its_own_code_while_features_arrive_late_and_move():
+    by_age = 0
+    for seed in range(6):
+        generator, pool, capacity = seeded(seed), [], 12
+        memory = make(MinRedOriginal, capacity, staging=3)
+        for batch in minibatches([3, 2, 3, 3, 1, 3, 3, 2, 3, 3, 3, 1, 3, 3]):
+            memory.add(pictures(batch), {}, generator)
+            number = max(0, len(pool) + len(batch) - capacity)
+            by_age += number > 0 and sum(sample.feature is not None for sample in pool) < 2 * number
+            pool = one_matrix(pool + [Sample(n, None) for n in batch], number)
+            assert_agrees(memory, pool)
+
+            slots = memory.sample(2, generator)
+            seen = random_features(2, generator)
+            memory.update_features(slots, seen)
+            for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
+                sample = next(s for s in pool if s.number == identities(memory)[slot])
+                old = sample.feature
+                sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+    assert by_age > 0
+
+
+@pytest.mark.parametrize("kind", [MinRedAuthors, MinRedOriginal])
+def test_the_variants_of_minred_go_on_exactly_from_a_saved_state(kind):
+    memory, twin, generator = make(kind, 7, staging=3), make(kind, 7, staging=3), seeded()
+    fill(memory, [3, 3, 2, 3], generator)
+    twin.load_state_dict({name: tensor.clone() for name, tensor in memory.state_dict().items()})
+    for one in (memory, twin):
+        fill(one, [3, 1, 3], seeded(5))
+    for name, tensor in memory.state_dict().items():
+        assert torch.equal(tensor, twin.state_dict()[name]), name
 
 
 def test_minred_refuses_an_unknown_selection():

@@ -268,6 +268,18 @@ def test_the_upper_bound_of_then_names_the_online_strategy_of_equal_cost() -> No
         ({"strategy": "minred", "variant": "origin", "options": {"entry": "described"}}, {"insert_features": True}),
         ({"strategy": "scale", "variant": "authors", "options": {"raw": True}}, {"normalize_features": False}),
         ({"strategy": "cassle", "variant": "origin", "omega": None}, {"variant": "original", "omega": 1.0}),
+        ({"strategy": "minred", "variant": "origin"}, {"selection": "simultaneous", "drop_oldest": False}),
+        (
+            {"strategy": "minred", "variant": "authors"},
+            {"newcomers": "compete", "insert_mode": "evaluation", "partial_batches": False},
+        ),
+        ({"strategy": "minred", "variant": "origin", "memory_options": {"drops": "sequential"}}, {"drop_oldest": False}),
+        (
+            {"strategy": "scale", "variant": "origin"},
+            {"normalize_features": True, "joint_pairs": False, "relation_pass": False, "past_head": "copied"},
+        ),
+        ({"strategy": "osiris-r", "variant": "origin"}, {"plain_heads": False, "late_replay": False}),
+        ({"strategy": "cassle-r", "variant": "origin"}, {"distance": "method"}),
         ({"augmentation": "authors", "variant": "authors"}, {"normalize_first": True, "augmentation": "simclr"}),
         ({"backbone": "resnet18-w16", "stem": "auto"}, {"backbone": "resnet18", "width": 16, "stem": "auto"}),
         ({"strategy": "er", "omega": None, "tau": 0.5}, {"strategy": "er"}),
