@@ -212,19 +212,20 @@ def check_method(name: str, **options: Any) -> None:
         assert loss.isfinite(), f"the loss is {loss}"
         (gradient,) = torch.autograd.grad(loss, backbone, retain_graph=True)
         assert gradient.abs().sum() > 0, "the loss gives the encoder no gradient"
-    if kind.distance is not methods.Method.distance:
-        _distance_reaches_the_prediction_only(method)
+    for hook in ("distance", "distillation"):
+        if getattr(kind, hook) is not getattr(methods.Method, hook):
+            _distance_reaches_the_prediction_only(method, hook)
     for strategy in ("er", "cla-e"):
         _trains(lambda strategy=strategy, **more: small_learner(strategy, method=name, **options, **more))
 
 
-def _distance_reaches_the_prediction_only(method: methods.Method) -> None:
+def _distance_reaches_the_prediction_only(method: methods.Method, name: str) -> None:
     prediction = torch.randn(method.views, 6, 12, requires_grad=True)
     target = torch.randn(method.views, 6, 12, requires_grad=True)
-    method.distance(prediction, target).backward()
-    assert prediction.grad is not None, "distance() gives its prediction no gradient"
-    assert prediction.grad.abs().sum() > 0, "distance() gives its prediction a gradient of zero"
-    assert target.grad is None, "distance() gives its target a gradient"
+    getattr(method, name)(prediction, target).backward()
+    assert prediction.grad is not None, f"{name}() gives its prediction no gradient"
+    assert prediction.grad.abs().sum() > 0, f"{name}() gives its prediction a gradient of zero"
+    assert target.grad is None, f"{name}() gives its target a gradient"
 
 
 # ---------------------------------------------------------------------- memories

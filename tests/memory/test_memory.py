@@ -375,11 +375,13 @@ def test_the_authors_minred_drops_old_samples_by_old_features_and_appends_all_ne
 
 
 def test_in_the_authors_minred_samples_without_a_near_neighbour_are_equals_and_the_oldest_goes():
-    corners = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [-0.1, -1.0]])  # no cosine above 0 but one, of the last two
-    memory = make(MinRedAuthors, capacity=2, staging=1, dim=2)
-    for number, feature in enumerate(corners):
-        memory.add(pictures([number]), {"features": feature[None]}, seeded())
-    assert sorted(identities(memory)) == [1, 2]
+    apart = [[1.0, 0.0], [-0.64, 0.77], [-0.64, -0.77]]  # every cosine is below 0, that of the last two the highest
+    memory = make(MinRedAuthors, capacity=3, staging=1, dim=2)
+    for number, feature in enumerate([*apart, [0.0, 1.0]]):
+        memory.add(pictures([number]), {"features": torch.tensor([feature])}, seeded())
+    assert sorted(identities(memory)) == [1, 2, 3]
+    assert [sample.number for sample in old_samples_only([Sample(*pair) for pair in enumerate(apart)], 1)] == [1, 2]
+    assert [sample.number for sample in drop_sequentially([Sample(*pair) for pair in enumerate(apart)], 2)] == [0, 2]
 
 
 @pytest.mark.parametrize(("kind", "turned_away"), [(MinRedAuthors, 0), (MinRed, 30)])

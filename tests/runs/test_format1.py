@@ -273,7 +273,10 @@ def test_the_upper_bound_of_then_names_the_online_strategy_of_equal_cost() -> No
             {"strategy": "minred", "variant": "authors"},
             {"newcomers": "compete", "insert_mode": "evaluation", "partial_batches": False},
         ),
-        ({"strategy": "minred", "variant": "origin", "memory_options": {"drops": "sequential"}}, {"drop_oldest": False}),
+        (
+            {"strategy": "minred", "variant": "origin", "memory_options": {"drops": "sequential"}},
+            {"drop_oldest": False},
+        ),
         (
             {"strategy": "scale", "variant": "origin"},
             {"normalize_features": True, "joint_pairs": False, "relation_pass": False, "past_head": "copied"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 from ocssl.errors import ConfigError
 from ocssl.losses import negative_cosine
+from ocssl.methods import Dims, SimCLR, SimSiam
 from ocssl.nn.encoder import over_views
 from ocssl.strategies import CaSSLe, CaSSLeR, ClaB, ClaE, ClaR, Pfr, registry
-from ocssl.strategies.authors import CaSSLeAuthors, CaSSLeOriginal, ClaBAuthors, PfrOriginal
+from ocssl.strategies.authors import CaSSLeAuthors, CaSSLeOriginal, CaSSLeROriginal, ClaBAuthors, PfrOriginal
 
 STREAM, REPLAY = slice(0, 3), slice(3, 8)
 CASES = [(ClaB, STREAM, 0.1), (ClaE, REPLAY, 0.3), (CaSSLe, STREAM, 1.0), (CaSSLeR, REPLAY, 1.0), (Pfr, STREAM, 1.0)]
@@ -139,6 +141,60 @@ def test_the_authors_align_to_the_untrained_network(build, from_start):
     assert strategy.target.ready == from_start
     assert made(build, CaSSLeAuthors)[0].target.ready
     assert not made(build, CaSSLeOriginal)[0].target.ready
+
+
+def slow_cosine(a: list[float], b: list[float]) -> float:
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def slow_predictive(predicted, target):
+    """2 − 2 cos, averaged over views and samples."""
+    pairs = [*zip(predicted.flatten(0, 1).tolist(), target.flatten(0, 1).tolist(), strict=True)]
+    return sum(2 - 2 * slow_cosine(a, b) for a, b in pairs) / len(pairs)
+
+
+def slow_contrastive(predicted, target, temperature=0.2):
+    """Both views in one matrix, predictions against targets; the mean of both directions."""
+    p, z = predicted.flatten(0, 1).tolist(), target.flatten(0, 1).tolist()
+
+    def one_way(rows, others):
+        total = 0.0
+        for i, row in enumerate(rows):
+            shares = [math.exp(slow_cosine(row, other) / temperature) for other in others]
+            total -= math.log(shares[i] / sum(shares))
+        return total / len(rows)
+
+    return (one_way(p, z) + one_way(z, p)) / 2
+
+
+@joint_or_not
+@pytest.mark.parametrize(("method", "slow"), [(SimSiam, slow_predictive), (SimCLR, slow_contrastive)])
+@pytest.mark.parametrize("kind", [CaSSLeOriginal, CaSSLeROriginal])
+def test_the_original_distils_as_its_own_code(build, some_views, batch_of, kind, method, slow, joint):
+    strategy, encoder = (module.double() for module in made(build, kind))
+    strategy.method = method(Dims(feature=6, hidden=5, output=7)).double()
+    strategy.target.ready = True
+    views = some_views(8).double()
+    features = strategy.encode(encoder, views, joint)
+    rows = REPLAY if kind is CaSSLeROriginal else STREAM
+    for parameter in strategy.target.network.parameters():
+        parameter.data *= 1.1
+    got = strategy.penalty(batch_of(3, 5), views, features)["alignment"]
+    predicted = over_views(strategy.aligner, features.projected[:, rows], joint)
+    expected = slow(predicted, strategy.target.network(views[:, rows], joint).projected)
+    assert got.item() == pytest.approx(expected, rel=0, abs=1e-10)
+
+
+def test_the_original_distance_has_twice_the_gradient_of_the_cosine():
+    predicted = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    target = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    method, slopes = SimSiam(Dims(feature=6, hidden=5, output=7)), []
+    for distance in (method.distance, method.distillation):
+        row = predicted.clone().requires_grad_()
+        distance(row, target).backward()
+        slopes.append(row.grad)
+    torch.testing.assert_close(slopes[1], 2 * slopes[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [CaSSLeOriginal, PfrOriginal])

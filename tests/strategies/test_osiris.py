@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from ocssl.errors import ConfigError
 from ocssl.losses import cross_contrast, nt_xent
+from ocssl.memory import Reservoir
+from ocssl.methods import Dims
 from ocssl.nn.encoder import over_views
 from ocssl.optim import SGD
 from ocssl.strategies import OsirisR
@@ -55,18 +59,18 @@ def test_h_is_trained_unless_it_is_frozen_and_the_backbone_always_is(build, some
 @pytest.mark.parametrize("head", ["trained", "copied", "frozen"])
 def test_h_starts_at_random_and_only_a_copied_one_becomes_g_at_the_first_boundary(build, head):
     strategy, encoder = build(OsirisRAuthors, head=head)
-    assert not same(strategy.h, encoder.projector)
+    assert not same(strategy.h, strategy.g)
     strategy.boundary(encoder)
-    assert same(strategy.h, encoder.projector) == (head == "copied")
+    assert same(strategy.h, strategy.g) == (head == "copied")
 
 
 def test_a_copied_head_is_copied_once(build):
     strategy, encoder = build(OsirisRAuthors, head="copied")
     strategy.boundary(encoder)
-    for parameter in encoder.projector.parameters():
+    for parameter in strategy.g.parameters():
         parameter.data.fill_(0.5)
     strategy.boundary(encoder)
-    assert not same(strategy.h, encoder.projector)
+    assert not same(strategy.h, strategy.g)
 
 
 def test_whether_h_was_copied_is_remembered(build):
@@ -75,7 +79,7 @@ def test_whether_h_was_copied_is_remembered(build):
     twin, _ = build(OsirisROriginal)
     twin.load_host_state(strategy.host_state())
     twin.boundary(encoder)
-    assert not same(twin.h, encoder.projector)
+    assert not same(twin.h, twin.g)
 
 
 @pytest.mark.parametrize(("kind", "times"), [(OsirisR, 1), (OsirisROriginal, 1), (OsirisRAuthors, 2)])
@@ -105,3 +109,120 @@ def test_a_repeated_optimizer_restores_its_state(build):
 def test_no_update_at_all_is_refused(build):
     with pytest.raises(ConfigError, match="repeat_updates must be a whole number of at least 1, not 0"):
         build(OsirisRAuthors, repeat_updates=0)
+
+
+# ------------------------------------------------------------------------------------------- heads of other codes
+
+
+def slow_cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt())
+
+
+def slow_contrast(anchors, partners, negatives, temperature=0.1):
+    """Mean over the anchors of −log(positive / (positive + negatives)); negatives(i) lists those of anchor i."""
+    losses = []
+    for i, (anchor, partner) in enumerate(zip(anchors, partners, strict=True)):
+        positive = (slow_cosine(anchor, partner) / temperature).exp()
+        others = sum((slow_cosine(anchor, other) / temperature).exp() for other in negatives(i))
+        losses.append(-(positive / (positive + others)).log())
+    return sum(losses) / len(losses)
+
+
+def slow_osiris(g, h, backbone, n):
+    """The public code's loss: stream rows alone through g; stream and replay rows through h, one after the other."""
+    z1, z2, u1, u2 = backbone[0, :n], backbone[1, :n], backbone[0, n:], backbone[1, n:]
+    g1, g2 = g(z1), g(z2)
+    h1, h2, r1, r2 = h(z1), h(z2), h(u1), h(u2)
+
+    def within(first, second):
+        rows, count = [*first, *second], len(first)
+
+        def others(i):
+            return [row for j, row in enumerate(rows) if j % count != i % count]
+
+        return slow_contrast(rows, [*second, *first], others)
+
+    def across(first, second, others):
+        return slow_contrast([*first, *second], [*second, *first], lambda _: others)
+
+    cross = (across(h1, h2, [*r1, *r2]) + across(r1, r2, [*h1, *h2])) / 2
+    return within(g1, g2) + 0.5 * (cross + within(r1, r2))
+
+
+def doubled(build, kind, **options):
+    strategy, encoder = build(kind, **options)
+    return strategy.double(), encoder.double()
+
+
+def gradients(*modules):
+    return [p.grad.clone() for module in modules for p in module.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(("kind", "head"), [(OsirisRAuthors, "frozen"), (OsirisROriginal, "copied")])
+def test_loss_gradients_and_statistics_are_those_of_heads_in_passes_of_their_own(
+    build, some_views, batch_of, kind, head
+):
+    views = some_views(8).double()
+    strategy, encoder = doubled(build, kind)
+    got = sum(strategy.losses(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False)).values())
+    got.backward()
+    twin, other = doubled(build, kind)
+    expected = slow_osiris(twin.g, twin.h, torch.stack([other.backbone(view) for view in views]), 3)
+    expected.backward()
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+    ours, theirs = gradients(encoder, strategy), gradients(other, twin)
+    trained = [encoder, strategy.g, *([strategy.h] if head == "copied" else [])]
+    assert len(ours) == len(theirs) == sum(len([*module.parameters()]) for module in trained)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    for a, b in zip(strategy.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@joint_or_not
+def test_with_the_settings_of_the_default_the_authors_loss_is_the_default(build, some_views, batch_of, joint):
+    views, batch = some_views(8), batch_of(3, 5)
+    default, encoder = build(OsirisR)
+    expected = default.losses(batch, views, default.encode(encoder, views, joint))
+    options = {"separate_heads": False, "head": "trained", "repeat_updates": 1}
+    for kind, more in ((OsirisRAuthors, {}), (OsirisROriginal, {"plain_heads": False, "late_replay": False})):
+        strategy, twin = build(kind, **options, **more)
+        for mine, theirs in (
+            (strategy.g, encoder.projector),
+            (strategy.h, default.h),
+            (twin.backbone, encoder.backbone),
+        ):
+            mine.load_state_dict(theirs.state_dict())
+        got = strategy.losses(batch, views, strategy.encode(twin, views, joint))
+        assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_with_batch_norm_in_the_heads_it_matters_which_rows_pass_together(build, some_views, batch_of):
+    def loss(**options):
+        strategy, encoder = doubled(build, OsirisRAuthors, **options)
+        views = some_views(8).double()
+        return sum(strategy.losses(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False)).values()).item()
+
+    assert not math.isclose(loss(), loss(separate_heads=False), rel_tol=1e-3)
+
+
+def test_the_original_heads_have_two_layers_and_no_norm(build):
+    strategy, _ = build(OsirisROriginal)
+    heads = [strategy.g, strategy.h, strategy.make_head(Dims(512), OsirisROriginal.Options())]
+    assert all([type(layer).__name__ for layer in head] == ["Linear", "ReLU", "Linear"] for head in heads)
+    assert [tuple(layer.weight.shape) for layer in heads[-1] if hasattr(layer, "weight")] == [(2048, 512), (128, 2048)]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_in_the_original_nothing_is_replayed_in_the_first_experience(build, late):
+    strategy, encoder = build(OsirisROriginal, late_replay=late)
+    memory, generator = Reservoir(9, (3, 4, 4), staging=9), torch.Generator().manual_seed(0)
+    stream = torch.zeros(9, 3, 4, 4, dtype=torch.uint8)
+    memory.add(stream, {}, generator)
+    assert len(strategy.compose(stream[:3], memory, generator)) == (3 if late else 8)
+    assert strategy.graph_key(memory) is not late
+    strategy.boundary(encoder)
+    assert len(strategy.compose(stream[:3], memory, generator)) == 8
+    twin, _ = build(OsirisROriginal, late_replay=late)
+    twin.load_host_state(strategy.host_state())
+    assert twin.replaying(memory)

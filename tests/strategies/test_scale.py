@@ -9,14 +9,17 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from ocssl.batch import StepOutput
 from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.losses import relation_distillation, supervised_contrastive
 from ocssl.methods import Dims
-from ocssl.strategies import Scale
-from ocssl.strategies.authors import ScaleAuthors
+from ocssl.nn import Encoder
+from ocssl.options import validate
+from ocssl.strategies import Scale, Setup
+from ocssl.strategies.authors import ScaleAuthors, ScaleOriginal
 from ocssl.strategies.scale import pseudo_positives
 
 
@@ -95,8 +98,11 @@ def test_pairs_are_found_without_a_gradient():
 # --------------------------------------------------------------------------------------------------- the two parts
 
 
+OF_THE_DEFAULT = {"joint_pairs": False, "relation_pass": False, "own_pair": "excluded", "past_head": "copied"}
+
+
 def parts(strategy, encoder, batch, views):
-    return strategy.losses(batch, views, encoder(views, joint=True))
+    return strategy.losses(batch, views, strategy.encode(encoder, views, joint=True))
 
 
 def by_hand(strategy, encoder, batch, views, anchor_rows, normalize=True):
@@ -121,7 +127,7 @@ def by_hand(strategy, encoder, batch, views, anchor_rows, normalize=True):
 def test_the_loss_is_contrast_of_the_anchors_plus_weighted_forgetting(
     build, some_views, batch_of, anchors, replay, rows, normalize
 ):
-    strategy, encoder = build(ScaleAuthors, anchors=anchors, normalize_features=normalize)
+    strategy, encoder = build(ScaleAuthors, anchors=anchors, normalize_features=normalize, **OF_THE_DEFAULT)
     batch, views = batch_of(3, replay), some_views(3 + replay)
     got = parts(strategy, encoder, batch, views)
     contrast, forgetting = by_hand(strategy, encoder, batch, views, rows, normalize)
@@ -210,3 +216,155 @@ def test_unknown_options_are_refused_with_the_known_ones(build):
         build(ScaleAuthors, teacher_update="batch")
     with pytest.raises(ConfigError, match="unknown setting 'anchors'"):
         build(Scale, anchors="stream")
+
+
+# ------------------------------------------------------------------------------------------- passes of other codes
+
+
+def built(kind, **options):
+    """A strategy on a network with batch norm, in float64; the past model is not the current one."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        dims = Dims(feature=6, hidden=5, output=7)
+        backbone = nn.Sequential(nn.Flatten(), nn.Linear(48, 6), nn.BatchNorm1d(6), nn.ReLU())
+        encoder = Encoder(backbone, kind.projector(dims), dims.feature)
+        setup = Setup(encoder, None, dims, encoder.output_dim, 4, 5, 12)
+        strategy = kind(setup, validate(kind.Options, options))
+        for parameter in encoder.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return strategy.double(), encoder.double()
+
+
+def slow_pairs(first, second, lowered, temperature=0.1, threshold=0.1):
+    """Pairs by raw features: softmaxes of −(2 − 2 x·y) / t, minus 1000 for a sample and itself; bar from the others."""
+    n, views = len(first), (first.tolist(), second.tolist())
+
+    def softmax(values):
+        top = max(values)
+        shares = [math.exp(value - top) for value in values]
+        return [share / sum(shares) for share in shares]
+
+    likeness = [[0.0] * n for _ in range(n)]
+    for a in views:
+        for b in views:
+            logits = [
+                [
+                    -(2 - 2 * sum(x * y for x, y in zip(a[i], b[j], strict=True))) / temperature
+                    - (lowered if i == j else 0)
+                    for j in range(n)
+                ]
+                for i in range(n)
+            ]
+            rows = [softmax(row) for row in logits]
+            columns = [softmax([logits[i][j] for i in range(n)]) for j in range(n)]
+            for i in range(n):
+                for j in range(n):
+                    likeness[i][j] += (0.5 * rows[i][j] + 0.5 * columns[j][i]) / 4
+    others = [likeness[i][j] for i in range(n) for j in range(n) if i != j]
+    mean = sum(others) / len(others)
+    bar = mean + threshold * (max(others) - mean)
+    return [[i == j or likeness[i][j] > bar for j in range(n)] for i in range(n)]
+
+
+def slow_contrast(z, pairs, anchors):
+    """Mean over both views of the anchors of the mean −log share of their positives, times 0.1 / 0.07."""
+    n, total = len(pairs), 0
+    for row in range(2 * n):
+        i = row % n
+        if i not in anchors:
+            continue
+        others = [k for k in range(2 * n) if k != row]
+        everything = sum((z[row] @ z[k] / 0.1).exp() for k in others)
+        positives = [k for k in others if k % n in anchors and pairs[i][k % n]]
+        total = total - sum(((z[row] @ z[k] / 0.1).exp() / everything).log() for k in positives) / len(positives)
+    return 0.1 / 0.07 * total / (2 * len(anchors))
+
+
+def slow_forgetting(now, before):
+    """Cross-entropy of the similarities to the others at 0.01 in the past and 0.1 now; gradients through both."""
+    n, total = len(now), 0
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        then = torch.stack([before[i] @ before[j] / 0.01 for j in others])
+        these = torch.stack([now[i] @ now[j] / 0.1 for j in others])
+        then, these = (logits.exp() / logits.exp().sum() for logits in (then - then.max(), these - these.max()))
+        total = total - (then * these.log()).sum()
+    return total / n
+
+
+def slow_step(strategy, encoder, views, anchors):
+    """Four passes in training mode: relations, pairs, and two views; the past backbone is followed by today's head."""
+    head, backbone = encoder.projector, encoder.backbone
+    now = F.normalize(head(backbone(views[0])), dim=1)
+    before = F.normalize(head(strategy.past.backbone(views[0])), dim=1)
+    forgetting = slow_forgetting(now, before)
+    n = views.shape[1]
+    together = backbone(torch.cat([*views])).detach()
+    pairs = slow_pairs(together[:n], together[n:], lowered=1000)
+    z = torch.cat([F.normalize(head(backbone(view)), dim=1) for view in views])
+    contrast = slow_contrast(z, pairs, anchors)
+    return contrast, 0.15 * contrast.item() / forgetting.item() * forgetting, pairs
+
+
+@pytest.mark.parametrize(("kind", "anchors"), [(ScaleAuthors, range(5, 10)), (ScaleOriginal, range(5))])
+def test_loss_gradients_and_statistics_are_those_of_four_passes_and_a_shared_head(batch_of, kind, anchors):
+    views = torch.randn(2, 12, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    strategy, encoder = built(kind)
+    got = strategy.losses(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False))
+    sum(got.values()).backward()
+    twin, other = built(kind)
+    contrast, forgetting, pairs = slow_step(twin, other, views, anchors)
+    (contrast + forgetting).backward()
+    assert sum(pairs[i][j] for i in anchors for j in anchors if i != j) > 0
+    torch.testing.assert_close(got["contrast"], contrast, rtol=0, atol=1e-10)
+    torch.testing.assert_close(got["forgetting"], forgetting, rtol=0, atol=1e-10)
+    for a, b in zip(encoder.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=1e-10)
+    for a, b in zip(encoder.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    assert encoder.backbone[2].num_batches_tracked == 4
+    assert all(p.grad is None for p in strategy.past.parameters())
+
+
+def test_each_choice_of_the_authors_makes_a_difference(batch_of):
+    def step(seed=1, **options):
+        views = torch.randn(2, 12, 3, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        strategy, encoder = built(ScaleAuthors, **options)
+        losses = strategy.losses(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False))
+        sum(losses.values()).backward()
+        return losses["contrast"].item(), encoder.projector[0].weight.grad, next(encoder.buffers())
+
+    _, gradient, statistics = step()
+    assert any(abs(step(seed, joint_pairs=False)[0] - step(seed)[0]) > 1e-3 for seed in range(10))
+    assert not torch.allclose(step(past_head="copied")[1], gradient, rtol=1e-3)
+    assert not torch.allclose(step(relation_pass=False)[2], statistics, rtol=1e-3)
+
+
+@pytest.mark.parametrize("length", [1.0, 15.0])
+def test_a_lowered_own_pair_keeps_a_share_of_the_softmax_where_features_are_long(length):
+    kept = 0
+    for seed in range(20):
+        features = (length * torch.rand(2, 8, 4, generator=torch.Generator().manual_seed(seed))).double()
+        lowered = pseudo_positives(features, own_offset=-1000.0)
+        assert lowered.tolist() == slow_pairs(*features, lowered=1000)
+        assert pseudo_positives(features).tolist() == slow_pairs(*features, lowered=math.inf)
+        kept += not torch.equal(lowered, pseudo_positives(features))
+    assert (kept > 0) == (length > 1)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_samples_are_no_trouble_to_a_shared_head(batch_of, n):
+    strategy, encoder = built(ScaleAuthors, joint_pairs=False, relation_pass=False)
+    encoder.eval()
+    views = torch.randn(2, n, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    losses = strategy.losses(batch_of(n, 0), views, strategy.encode(encoder, views, joint=True))
+    sum(losses.values()).backward()
+    assert losses["forgetting"].item() == 0
+    assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())
+
+
+def test_further_passes_cost_no_backward_pass():
+    default, authors = (
+        small_learner("scale", variant=variant).partial_fit(small_stream(40)) for variant in ("default", "authors")
+    )
+    assert default.budget == authors.budget
