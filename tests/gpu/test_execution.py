@@ -36,7 +36,8 @@ def learner(strategy: str, execution: str, precision: str = "fp32", variant: str
 
 CASES = [
     *((strategy, "default") for strategy in strategies.registry.names()),
-    *((strategy, "authors") for strategy in ("er", "scale", "osiris-r", "cla-r", "cla-e")),
+    *((strategy, "authors") for strategy in ("er", "minred", "scale", "osiris-r", "cla-r", "cla-e")),
+    *((strategy, "original") for strategy in ("minred", "osiris-r", "cassle")),
 ]
 
 

@@ -39,10 +39,15 @@ def test_every_memory_keeps_the_contract(name: str) -> None:
     check_memory(name)
 
 
-def test_simultaneous_drops_keep_the_contract(registered) -> None:
-    kind = ocssl.memory.registry.get("minred", variant="original")
-    registered("minred-original", kind)
-    check_memory("minred-original", selection="simultaneous")
+def test_the_variants_of_minred_keep_the_contract(registered) -> None:
+    for variant, settings in (("original", {}), ("original", {"selection": "simultaneous"}), ("authors", {})):
+        registered("minred-variant", ocssl.memory.registry.get("minred", variant))
+        check_memory("minred-variant", **settings)
+
+
+@pytest.mark.parametrize("name", ["cassle", "cassle-r"])
+def test_the_original_cassle_keeps_the_contract_with_simclr(name: str) -> None:
+    check_strategy(name, variant="original", method="simclr")
 
 
 @pytest.fixture

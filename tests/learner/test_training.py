@@ -236,6 +236,8 @@ def test_the_authors_variant_collects_their_choices() -> None:
     osiris = small_learner("osiris-r", variant="authors").train_state.strategy
     assert osiris.repeat_updates == 2
     assert not any(p.requires_grad for p in osiris.h.parameters())
+    minred = small_learner("minred", variant="authors").train_state
+    assert (minred.memory.compete, minred.strategy.insert_training, minred.strategy.replay_after) == (False, True, 1)
 
 
 def test_minred_newcomers_enter_before_training_described_or_bare() -> None:
