@@ -47,11 +47,14 @@ class Marks:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
         common: whether help on one screen shows it. Every setting is a flag.
+        added: whether there were results before there was this setting. Digests leave it out at its default, so that
+            theirs stay the same.
     """
 
     symbol: str | None = None
     affects: Affects = "experiment"
     common: bool = False
+    added: bool = False
 
 
 def setting(
@@ -61,6 +64,7 @@ def setting(
     symbol: str | None = None,
     affects: Affects = "experiment",
     common: bool = False,
+    added: bool = False,
     **constraints: Any,
 ) -> Any:
     """Declare a setting of an ``Options`` class.
@@ -71,7 +75,7 @@ def setting(
         constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
     """
     field: FieldInfo = Field(default, description=description, **constraints)
-    field.metadata.append(Marks(symbol, affects, common))
+    field.metadata.append(Marks(symbol, affects, common, added))
     return field
 
 

@@ -91,7 +91,8 @@ def name_plugins(modules: Sequence[str], where: str) -> None:
                 f"cannot import plugin '{module}' of {where}: {reason(error)}; correct it, or put its folder on "
                 "PYTHONPATH"
             ) from error
-    os.environ[PLUGINS] = ",".join(dict.fromkeys([*named(), *modules]))
+    if modules:
+        os.environ[PLUGINS] = ",".join(dict.fromkeys([*named(), *modules]))
 
 
 def reason(error: Exception) -> str:

@@ -119,6 +119,7 @@ def another(name: str, value: object) -> object:
         "aligner_dim": 64,
         "evaluate": "final",
         "measure_on": "validation",
+        "sample_order": "seed",
         "samples_per_class": 9,
         "stem": "standard",
     }

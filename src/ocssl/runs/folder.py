@@ -29,8 +29,9 @@ from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
+from ocssl.plugins import named
 from ocssl.runs import format1
-from ocssl.runs.config import RunConfig
+from ocssl.runs.config import RunConfig, take_plugins
 
 
 class RunFolder:
@@ -50,7 +51,7 @@ class RunFolder:
     @property
     def go_on(self) -> str:
         """The command that goes on with the run, ready for a shell."""
-        return f"ocssl run --resume {shlex.quote(str(self.path))}"
+        return " ".join(["ocssl run --resume", shlex.quote(str(self.path)), *self._plugin_flags()])
 
     def check_free(self) -> None:
         """Refuse a folder that holds a run or anything else."""
@@ -74,7 +75,7 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return format1.upgrade_config(from_file(self.config))
+        return format1.upgrade_config(take_plugins(from_file(self.config), self.config))
 
     def digests(self, config: RunConfig) -> set[str]:
         """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""
@@ -144,6 +145,14 @@ class RunFolder:
         if not isinstance(state.get("metrics_bytes"), int):
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: its state.json is not that of a run")
         return state
+
+    def _plugin_flags(self) -> list[str]:
+        """Flags for plugins that are named here and now, and not in the run's own file."""
+        ours: dict[str, Any] = {}
+        with contextlib.suppress(ConfigError):
+            ours = from_file(self.config).get("plugins") or {}
+        found = [module for module in named() if not any(f"{own}.".startswith(f"{module}.") for own in ours)]
+        return [f"--plugin {shlex.quote(module)}" for module in found]
 
     def _foreign_files(self) -> Iterator[Path]:
         """Files in the folder that no unfinished run has created."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from ocssl.common.console import short_value
 from ocssl.common.files import slug
 from ocssl.options import default_of, marks
+from ocssl.plugins import Plugin
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
@@ -35,8 +37,13 @@ def experiment(config: RunConfig) -> dict[str, Any]:
     return settings
 
 
-def experiment_key(config: RunConfig) -> str:
+def experiment_key(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> str:
     """A digest of :func:`experiment`: equal for runs that differ in nothing but seed, device, speed and places.
+
+    The code of plugins counts, too.
+
+    Args:
+        plugins: those that ran; unset: the configuration's, as they are now.
 
     >>> table = {"strategy": "cla-e", "budget": "high"}
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"seed": 1, "execution": "eager"}))
@@ -46,7 +53,10 @@ def experiment_key(config: RunConfig) -> str:
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
     False
     """
-    return hashlib.sha256(json.dumps(experiment(config), sort_keys=True).encode()).hexdigest()
+    settings = experiment(config)
+    if code := {plugin.module: plugin.digest for plugin in (config.plugins() if plugins is None else plugins)}:
+        settings["plugins"] = code
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
@@ -70,10 +80,14 @@ class RunNames(NamedTuple):
     overrides: dict[str, Any]
 
 
-def names_of(config: RunConfig) -> RunNames:
-    """All names of a run at once."""
+def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> RunNames:
+    """All names of a run at once.
+
+    Args:
+        plugins: as :func:`experiment_key` takes them.
+    """
     changed = overrides(config)
-    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config, plugins), _label(config, changed), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:
