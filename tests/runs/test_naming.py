@@ -98,6 +98,17 @@ CHANGES: list[dict[str, object]] = [
 SINGLE = ("augmentation", "optimizer", "normalize_first")  # have one value, or follow the protocol
 
 
+def test_keys_of_published_experiments_stay() -> None:
+    """Results that were published under these keys are averaged with new ones."""
+    keys = [experiment_key(resolve({**case, "budget": "high"})) for case in ({"strategy": "cla-e"}, {"stream": "iid"})]
+    assert keys == [
+        "eaed146724c17503cd089052e20d394fca2951292ba6fefde0723c76dc2d783e",
+        "e34f5934a05093e6118b1b8fd3a6cdc7f4bdab24534f0e50f4bb30eb2566a10c",
+    ]
+    digest = resolve({"strategy": "cla-e", "budget": "high"}).digest()
+    assert digest == "a23c83d956a2c941a27c556d9bd2b89084d72b69e4a069dde57ab98bc46a5999"
+
+
 def test_runs_that_differ_in_one_setting_have_different_names() -> None:
     """For every setting that makes an experiment: the cases above, and each other setting on its own."""
     base = resolve({})

@@ -220,7 +220,6 @@ class Shuffled(StreamType):
             "data",
             "Seed of the order inside an experience; `data`: data_seed, one order for all runs; `seed`: the run's, as "
             "in the authors' code, so that ± over seeds includes the order.",
-            symbol="order by",
             added=True,
         )
 
