@@ -178,5 +178,5 @@ def test_a_learner_names_the_plugin_that_it_lacks(lab: Path, saved: Path, lose: 
 
 def test_a_part_of_a_script_is_said_to_be_one() -> None:
     plugins.recall({"__main__": ["strategy scripted"]})
-    with pytest.raises(ConfigError, match="^strategy 'scripted' was registered by a script or notebook; go on from"):
+    with pytest.raises(ConfigError, match=r"^strategy 'scripted' was registered by a script or notebook; go on from"):
         strategies.registry.get("scripted")

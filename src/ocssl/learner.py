@@ -25,7 +25,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
 from ocssl.options import default_of
-from ocssl.plugins import changed, explain, parse_plugins, recall
+from ocssl.plugins import changed, explain, recall_saved
 from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
@@ -327,8 +327,7 @@ class Learner:
         Plugins that it was saved with are imported; where their code has changed since, a warning says so.
         """
         facts, tensors = checkpoint.read(path, "learner")
-        plugins = parse_plugins(facts.get("plugins"), f"'{path}'")
-        recall({plugin.module: plugin.names for plugin in plugins or ()})
+        plugins = recall_saved(facts.get("plugins"), f"'{path}'")
         known = settings()
         for name in overrides:
             if name not in known:

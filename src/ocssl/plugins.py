@@ -169,14 +169,16 @@ def _version(module: str) -> str | None:
 # ---------------------------------------------------------------------- what files say
 
 
-def parse_plugins(saved: Any, where: str) -> list[Plugin] | None:
-    """The plugins that a file lists; None where it does not say, as files of earlier versions."""
+def recall_saved(saved: Any, where: str) -> list[Plugin] | None:
+    """The plugins that a file lists, after :func:`recall`; None where it does not say, as files of earlier versions."""
     if saved is None:
         return None
     try:
-        return TypeAdapter(list[Plugin]).validate_python(saved)
+        listed = TypeAdapter(list[Plugin]).validate_python(saved)
     except ValidationError as error:
         raise CheckpointError(f"{where} does not list its plugins as module, version, digest and names") from error
+    recall({plugin.module: plugin.names for plugin in listed})
+    return listed
 
 
 def recall(parts: dict[str, list[str]]) -> None:
