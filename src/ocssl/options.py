@@ -47,14 +47,14 @@ class Marks:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
         common: whether help on one screen shows it. Every setting is a flag.
-        added: whether there were results before there was this setting. Digests leave it out at its default, so that
-            theirs stay the same.
+        since: the version that added it. At its default it enters no digest and no experiment's key, so that those of
+            earlier versions stay. Settings without it are as old as the format of results.
     """
 
     symbol: str | None = None
     affects: Affects = "experiment"
     common: bool = False
-    added: bool = False
+    since: str | None = None
 
 
 def setting(
@@ -64,7 +64,7 @@ def setting(
     symbol: str | None = None,
     affects: Affects = "experiment",
     common: bool = False,
-    added: bool = False,
+    since: str | None = None,
     **constraints: Any,
 ) -> Any:
     """Declare a setting of an ``Options`` class.
@@ -75,7 +75,7 @@ def setting(
         constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
     """
     field: FieldInfo = Field(default, description=description, **constraints)
-    field.metadata.append(Marks(symbol, affects, common, added))
+    field.metadata.append(Marks(symbol, affects, common, since))
     return field
 
 

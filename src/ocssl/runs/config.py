@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import yaml
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
 from ocssl.common.yaml import from_file
@@ -104,10 +105,11 @@ class RunConfig(Options):
         return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
     def only(self, *affects: str) -> dict[str, Any]:
-        """The settings that affect the experiment, the numbers, or nothing; those added later unless at default."""
+        """The settings that affect the experiment, the numbers, or nothing; later ones only if not at their default."""
         fields = {**type(self).model_fields, **type(self.learner).model_fields}
         found = {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
-        return {n: value for n, value in found.items() if not marks(fields[n]).added or value != default_of(fields[n])}
+        later = {name: to_jsonable_python(default_of(fields[name])) for name in found if marks(fields[name]).since}
+        return {name: value for name, value in found.items() if name not in later or value != later[name]}
 
     def digest(self) -> str:
         """A fingerprint of everything that decides a number."""

@@ -220,7 +220,7 @@ class Shuffled(StreamType):
             "data",
             "Seed of the order inside an experience; `data`: data_seed, one order for all runs; `seed`: the run's, as "
             "in the authors' code, so that ± over seeds includes the order.",
-            added=True,
+            since="0.2",
         )
 
 
