@@ -6,6 +6,7 @@ call takes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -29,8 +30,12 @@ def forget_what_a_test_registers() -> Iterator[None]:
     """Names that a test registers do not exist in the next test."""
     before = [(dict(registry._entries), dict(registry._variants)) for registry in REGISTRIES]
     tables = (plugins._registered, plugins._digests, plugins._recorded)
-    known = [dict(table) for table in tables]
+    known, named = [dict(table) for table in tables], os.environ.get(plugins.PLUGINS)
     yield
+    if named is None:
+        os.environ.pop(plugins.PLUGINS, None)
+    else:
+        os.environ[plugins.PLUGINS] = named
     for table, content in zip(tables, known, strict=True):
         table.clear()
         table.update(content)

@@ -120,7 +120,9 @@ def test_what_is_not_known_is_not_compared() -> None:
     assert plugins.changed([], [plugin("0")]) == "plugin module 'mylab' came to be used"
 
 
-def test_a_plugin_is_found_in_the_current_folder(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_the_user_names_is_found_in_the_current_folder(
+    lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = tmp_path / "here"
     here.mkdir()
     (lab / "mylab.py").rename(here / "mylab.py")
@@ -128,7 +130,9 @@ def test_a_plugin_is_found_in_the_current_folder(lab: Path, tmp_path: Path, monk
         plugins.name_plugins(["mylab"], "--plugin")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(here)
-    plugins.name_plugins(["mylab"], "--plugin")
+    with pytest.raises(ConfigError, match="^cannot import plugin 'mylab' of a file: "):
+        plugins.name_plugins(["mylab"], "a file")
+    plugins.name_plugins(["mylab"], "--plugin", here=True)
     assert "mine" in strategies.registry
     assert os.environ["OCSSL_PLUGINS"] == "mylab"
 

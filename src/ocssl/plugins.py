@@ -1,7 +1,8 @@
 """Plugins: modules outside ocssl that register parts; which of them a run used, and whether they are still the same.
 
-The command line imports the modules that ``--plugin`` and ``OCSSL_PLUGINS`` name. Files of runs, sweeps and learners
-name the modules that they need, and reading them imports these.
+The command line imports the modules that ``--plugin`` and ``OCSSL_PLUGINS`` name, also from the current folder. Files of
+runs, sweeps and learners name the modules that they need, and reading them imports these from Python's path alone: code
+that lies beside a file is not executed because the file says so.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -48,15 +50,19 @@ class Plugin(BaseModel):
     names: list[str]
 
 
-def import_plugin(module: str) -> None:
-    """Import a module that registers parts, from Python's path or the current folder."""
+def import_plugin(module: str, *, here: bool = False) -> None:
+    """Import a module that registers parts.
+
+    Args:
+        here: look for it in the current folder, too, if Python's path does not have it.
+    """
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
-        top, here = module.partition(".")[0], os.getcwd()
-        if error.name != top or here in sys.path or not any(Path(here).glob(f"{top}*")):
+        top, folder = module.partition(".")[0], os.getcwd()
+        if not here or error.name != top or folder in sys.path or not any(Path(folder).glob(f"{top}*")):
             raise
-        sys.path.append(here)
+        sys.path.append(folder)
         importlib.invalidate_caches()
         importlib.import_module(module)
 
@@ -65,7 +71,7 @@ def import_plugins() -> None:
     """Import the modules that ``OCSSL_PLUGINS`` names."""
     for module in named():
         try:
-            import_plugin(module)
+            import_plugin(module, here=True)
         except Exception as error:
             raise ConfigError(
                 f"cannot import '{module}' of {PLUGINS}: {reason(error)}; correct it, or put its folder on PYTHONPATH"
@@ -77,15 +83,21 @@ def named() -> list[str]:
     return [*filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(",")))]
 
 
-def name_plugins(modules: Sequence[str], where: str) -> None:
+def as_flags() -> list[str]:
+    """The flags that name these modules again, for a command that is printed."""
+    return [f"--plugin {shlex.quote(module)}" for module in named()]
+
+
+def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> None:
     """Import modules and name them in ``OCSSL_PLUGINS``, so that workers have them, too.
 
     Args:
         where: what names them, for an error.
+        here: as for :func:`import_plugin`.
     """
     for module in modules:
         try:
-            import_plugin(module)
+            import_plugin(module, here=here)
         except Exception as error:
             raise ConfigError(
                 f"cannot import plugin '{module}' of {where}: {reason(error)}; correct it, or put its folder on "
@@ -208,8 +220,8 @@ def explain(part: str) -> str | None:
     why = _why_not(module)
     why = "does not register it any more" if why is None else f"cannot be imported ({why})"
     return (
-        f"{kind} '{name}' comes from plugin module '{module}', which {why}; put its folder on PYTHONPATH, or add "
-        f"--plugin MODULE with the module that has it"
+        f"{kind} '{name}' comes from plugin module '{module}', which {why}; add --plugin {module} in the folder that "
+        "has it, or put that folder on PYTHONPATH"
     )
 
 

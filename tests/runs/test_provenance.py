@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from PIL import Image
 from helpers.command import TINY, Command, as_options, wait_for
 from ocssl.results import read_result
 from ocssl.results.result import Result
+from ocssl.runs.run import resume
 
 PLUGIN = """
 from pathlib import Path
@@ -61,6 +63,7 @@ SETTINGS = {
 }
 RUN = as_options({name: value for name, value in SETTINGS.items() if value is not None})
 """54 images in the stream."""
+MYLAB = ("--plugin", "mylab")
 
 
 def draw(folder: Path, count: int, seed: int = 0, first: int = 0) -> None:
@@ -108,7 +111,7 @@ def test_a_run_goes_on_where_nothing_changed_but_the_times_of_files(lab: tuple[C
     ocssl, here = lab
     for file in here.glob("imgs/train/*/*.png"):
         Image.open(file).save(file, compress_level=1)
-    code, _, err = ocssl("run", "-q", "--resume", "cut")
+    code, _, err = ocssl("run", "-q", "--resume", "cut", *MYLAB)
     assert (code, err) == (0, "")
     assert read_result(here / "cut").warnings == []
 
@@ -149,12 +152,12 @@ def test_a_run_is_not_resumed_on_something_else(
     ocssl, here = lab
     change(here)
     metrics = (here / "cut" / "metrics.jsonl").read_bytes()
-    line = refused(ocssl, "run", "--resume", "cut")
+    line = refused(ocssl, "run", "--resume", "cut", *MYLAB)
     saved = "cut/checkpoints/000001"
     seen = json.loads((here / saved / "state.json").read_text())["samples"]
     assert line == (
         f"ocssl: since '{saved}' was saved, {words}; undo that, or go on all the same with: ocssl run --resume cut "
-        "--force\n"
+        "--plugin mylab --force\n"
     )
     assert (here / "cut" / "metrics.jsonl").read_bytes() == metrics
     code, _, err = ocssl(*shlex.split(line.partition("with: ocssl ")[2]), "-q")
@@ -169,7 +172,7 @@ def test_a_checkpoint_of_an_earlier_version_says_nothing_and_is_gone_on_with(lab
     del saved["provenance"]
     state.write_text(json.dumps(saved))
     other_pixels(here)
-    assert ocssl("run", "-q", "--resume", "cut")[0] == 0
+    assert ocssl("run", "-q", "--resume", "cut", *MYLAB)[0] == 0
     assert read_result(here / "cut").warnings == []
 
 
@@ -182,7 +185,7 @@ def test_force_is_for_resuming(lab: tuple[Command, Path]) -> None:
 
 def test_a_run_names_its_plugins_in_all_its_files(lab: tuple[Command, Path]) -> None:
     ocssl, here = lab
-    assert ocssl("run", "-q", "--resume", "cut")[0] == 0
+    assert ocssl("run", "-q", "--resume", "cut", *MYLAB)[0] == 0
     result = read_result(here / "cut")
     latest = max((here / "cut" / "checkpoints").glob("[0-9]*"))
     (plugin,) = json.loads((latest / "learner" / "learner.json").read_text())["facts"]["plugins"]
@@ -201,25 +204,38 @@ def test_a_run_names_its_plugins_in_all_its_files(lab: tuple[Command, Path]) -> 
     assert f"plugins     mylab {source[:8]}" in ocssl("show", "cut")[1]
 
 
+def test_a_run_imports_its_plugin_from_the_path(lab: tuple[Command, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab[1])
+    monkeypatch.setenv("OCSSL_CACHE", str(lab[1] / "cache"))
+    monkeypatch.syspath_prepend(lab[1])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    try:
+        assert resume("cut").warnings == []
+    finally:
+        sys.modules.pop("mylab", None)
+
+
 def test_without_its_plugin_a_run_says_which_is_missing(lab: tuple[Command, Path]) -> None:
-    ocssl, here = lab
-    (here / "mylab.py").rename(here / "gone.txt")
+    """A module in the current folder is imported only if the user names it."""
     for command in (["run", "--resume", "cut"], ["show", "cut"]):
-        assert refused(ocssl, *command).startswith(
-            "ocssl: stream 'by-file' comes from plugin module 'mylab', which cannot be imported "
-            "(ModuleNotFoundError: No module named 'mylab'); put its folder on PYTHONPATH, or add --plugin"
+        assert refused(lab[0], *command) == (
+            "ocssl: stream 'by-file' comes from plugin module 'mylab', which cannot be imported (ModuleNotFoundError: "
+            "No module named 'mylab'); add --plugin mylab in the folder that has it, or put that folder on PYTHONPATH\n"
         )
+    assert lab[0]("show", "cut", *MYLAB)[0] == 0
 
 
 def test_a_plugin_that_lost_a_part_is_named(lab: tuple[Command, Path]) -> None:
     ocssl, here = lab
     (here / "mylab.py").write_text("")
-    assert "comes from plugin module 'mylab', which does not register it any more" in refused(ocssl, "show", "cut")
+    assert "comes from plugin module 'mylab', which does not register it any more" in refused(
+        ocssl, "show", "cut", *MYLAB
+    )
 
 
 def test_a_finished_run_is_shown_without_its_plugin(lab: tuple[Command, Path]) -> None:
     ocssl, here = lab
-    assert ocssl("run", "-q", "--resume", "cut")[0] == 0
+    assert ocssl("run", "-q", "--resume", "cut", *MYLAB)[0] == 0
     (here / "mylab.py").unlink()
     code, out, err = ocssl("show", "cut", "--settings")
     assert code == 0, err
@@ -233,20 +249,10 @@ def test_the_printed_command_goes_on_as_it_is(lab: tuple[Command, Path]) -> None
     process.kill(signal.SIGTERM)
     assert process.wait() == 143
     (line,) = re.findall("go on with: ocssl (.*)", process.err)
+    assert line == "run --resume 'a run' --plugin mylab"
     code, _, err = ocssl(*shlex.split(line), "-q")
     assert code == 0, err
     assert read_result(here / "a run").final is not None
-
-
-def test_the_printed_command_names_a_plugin_that_the_run_does_not(lab: tuple[Command, Path]) -> None:
-    ocssl, here = lab
-    config = here / "cut" / "config.yaml"
-    config.write_text(config.read_text().partition("plugins:")[0])  # as an earlier version wrote it
-    _, out, _ = ocssl("show", "cut", "--plugin", "mylab")
-    (line,) = re.findall("resume with +ocssl (.*)", out)
-    assert line == "run --resume cut --plugin mylab"
-    code, _, err = ocssl(*shlex.split(line), "-q")
-    assert code == 0, err
 
 
 def test_the_best_of_a_sweep_runs_as_printed(lab: tuple[Command, Path]) -> None:
@@ -256,13 +262,15 @@ def test_the_best_of_a_sweep_runs_as_printed(lab: tuple[Command, Path]) -> None:
     code, out, err = ocssl("sweep", "few.yaml", "--plugin", "mylab", "-q")
     assert code == 0, err
     (line,) = re.findall("best: ocssl (.*)", out)
+    assert line == "run --config sweeps/few/best.yaml --plugin mylab"
     code, _, err = ocssl(*shlex.split(line), "-q", "-o", "best")
     assert code == 0, err
     assert read_result(here / "best").config["strength"] == 0.5
-    assert ocssl("sweep", "--resume", "sweeps/few", "-q")[0] == 0
+    assert "cannot import plugin 'mylab' of the sweep" in refused(ocssl, "sweep", "--resume", "sweeps/few", "-q")
+    assert ocssl("sweep", "--resume", "sweeps/few", "-q", *MYLAB)[0] == 0
     other_code(here)
     assert "since trial 1 was finished, the code of plugin module 'mylab' changed" in refused(
-        ocssl, "sweep", "--resume", "sweeps/few", "-q"
+        ocssl, "sweep", "--resume", "sweeps/few", "-q", *MYLAB
     )
 
 

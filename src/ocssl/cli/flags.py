@@ -87,7 +87,7 @@ class PluginGroup(TyperGroup):
         if modules and not ctx.resilient_parsing:
             from ocssl.plugins import name_plugins
 
-            name_plugins(modules, "--plugin")
+            name_plugins(modules, "--plugin", here=True)
         return super().parse_args(ctx, rest)
 
 

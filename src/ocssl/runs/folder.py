@@ -29,7 +29,7 @@ from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
-from ocssl.plugins import named
+from ocssl.plugins import as_flags
 from ocssl.runs import format1
 from ocssl.runs.config import RunConfig, take_plugins
 
@@ -51,7 +51,7 @@ class RunFolder:
     @property
     def go_on(self) -> str:
         """The command that goes on with the run, ready for a shell."""
-        return " ".join(["ocssl run --resume", shlex.quote(str(self.path)), *self._plugin_flags()])
+        return " ".join(["ocssl run --resume", shlex.quote(str(self.path)), *as_flags()])
 
     def check_free(self) -> None:
         """Refuse a folder that holds a run or anything else."""
@@ -145,14 +145,6 @@ class RunFolder:
         if not isinstance(state.get("metrics_bytes"), int):
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: its state.json is not that of a run")
         return state
-
-    def _plugin_flags(self) -> list[str]:
-        """Flags for plugins that are named here and now, and not in the run's own file."""
-        ours: dict[str, Any] = {}
-        with contextlib.suppress(ConfigError):
-            ours = from_file(self.config).get("plugins") or {}
-        found = [module for module in named() if not any(f"{own}.".startswith(f"{module}.") for own in ours)]
-        return [f"--plugin {shlex.quote(module)}" for module in found]
 
     def _foreign_files(self) -> Iterator[Path]:
         """Files in the folder that no unfinished run has created."""

@@ -46,7 +46,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
     if config.evaluate != "never":
         _check_measurable(config, splits, schedule)
-    provenance = Provenance.of(config, splits, schedule)
+    provenance = _provenance(config, learner, splits, schedule)
     with folder.lock():
         folder.create(config)
         folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
@@ -82,7 +82,7 @@ def resume(
         learner, state = _restore(config, folder, saved)
         splits = _splits(config, learner)
         schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
-        provenance = Provenance.of(config, splits, schedule)
+        provenance = _provenance(config, learner, splits, schedule)
         difference = provenance.difference(before) if before is not None else None
         if not force:
             _refuse(folder, difference)
@@ -218,6 +218,13 @@ def _splits(config: RunConfig, learner: Learner) -> Splits:
     group = learner.train_state.group
     with group.no_timeout(), group.main_first():
         return load_splits(config, learner.train_state.device)
+
+
+def _provenance(config: RunConfig, learner: Learner, splits: Splits, schedule: Schedule) -> Provenance:
+    """In a process group the main process reads large sets, and the others find their digests in the cache."""
+    group = learner.train_state.group
+    with group.no_timeout(), group.main_first():
+        return Provenance.of(config, splits, schedule)
 
 
 def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> None:

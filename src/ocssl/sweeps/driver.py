@@ -15,7 +15,7 @@ from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
-from ocssl.plugins import changed
+from ocssl.plugins import as_flags, changed
 from ocssl.results.render.markdown import to_markdown
 from ocssl.results.result import read_result
 from ocssl.runs.folder import RunFolder
@@ -62,7 +62,7 @@ def read_started(folder: Path) -> Sweep:
 
 def _command(folder: Path) -> str:
     """The command that resumes a sweep, ready for a shell."""
-    return f"ocssl sweep --resume {shlex.quote(str(folder))}"
+    return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
 
 
 def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:

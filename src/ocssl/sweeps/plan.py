@@ -154,7 +154,6 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
             raise ConfigError(f"score '{sweep.score}' needs evaluate: {needed[-1]}, not {config.evaluate}")
         if sweep.score == "avg" and config.iid:
             raise ConfigError("i.i.d. training has no average along the stream; use score: final")
-    name_plugins([*used], "the sweep")
     return sweep.model_copy(update={"plugins": [*used]})
 
 
