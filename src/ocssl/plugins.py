@@ -1,8 +1,8 @@
 """Plugins: modules outside ocssl that register parts; which of them a run used, and whether they are still the same.
 
-The command line imports the modules that ``--plugin`` and ``OCSSL_PLUGINS`` name, also from the current folder. Files of
-runs, sweeps and learners name the modules that they need, and reading them imports these from Python's path alone: code
-that lies beside a file is not executed because the file says so.
+The command line imports the modules that ``--plugin`` and ``OCSSL_PLUGINS`` name, also from the current folder. Files
+of runs, sweeps and learners name the modules that they need, and reading them imports these from Python's path alone:
+code that lies beside a file is not executed because the file says so.
 """
 
 from __future__ import annotations
