@@ -130,7 +130,7 @@ def test_a_plugin_that_the_user_names_is_found_in_the_current_folder(
         plugins.name_plugins(["mylab"], "--plugin")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(here)
-    with pytest.raises(ConfigError, match="^cannot import plugin 'mylab' of a file: "):
+    with pytest.raises(ConfigError, match=r"^cannot import plugin 'mylab' of a file: "):
         plugins.name_plugins(["mylab"], "a file")
     plugins.name_plugins(["mylab"], "--plugin", here=True)
     assert "mine" in strategies.registry

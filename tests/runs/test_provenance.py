@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from helpers.command import TINY, Command, as_options, wait_for
+from ocssl.engines.jobs import Job, run_once
 from ocssl.results import read_result
 from ocssl.results.result import Result
 from ocssl.runs.run import resume
@@ -326,10 +327,20 @@ def test_results_of_earlier_versions_do_not_say_what_they_were_made_of() -> None
     assert not other.same_stream(result.model_copy(update={"pixels": {"train": "2"}}))
 
 
-def test_a_result_with_no_plugin_says_so(lab: tuple[Command, Path]) -> None:
+def test_a_result_without_plugins_says_so_and_is_not_that_of_a_run_with_one(lab: tuple[Command, Path]) -> None:
     ocssl, here = lab
     short = TINY | {"samples_per_class": 10, "evaluate": "never"}
     assert ocssl("run", "-q", "-o", "plain", *as_options(short))[0] == 0
     assert read_result(here / "plain").plugins == []
     assert "plugins" not in (here / "plain" / "config.yaml").read_text()
-    assert Result.model_validate(json.loads((here / "plain" / "result.json").read_text())).pixels is not None
+    file = here / "plain" / "result.json"
+    content = json.loads(file.read_text())
+    assert Result.model_validate(content).pixels is not None
+    job = Job("plain", short, here / "plain")
+    assert run_once(job).error is None
+    content["plugins"] = [{"module": "mylab", "version": None, "digest": "0", "names": ["memory his"]}]
+    file.write_text(json.dumps(content))
+    assert run_once(job).error == (
+        f"since '{here / 'plain'}' was finished, plugin module 'mylab' is not used any more; remove that run, or undo "
+        "the change"
+    )
