@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 from helpers.command import Command
+from helpers.results import PUBLISHED
 from ocssl.paper.plan import make_plan
 from ocssl.results import TABLES, read_result
-from ocssl.results.read import Store
+from ocssl.results.read import Store, read_results
 from ocssl.runs import config as run_config
+from ocssl.runs.config import parse
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import experiment_key, label, names_of, overrides, run_name
 from ocssl.runs.presets import resolve
@@ -110,6 +112,14 @@ def test_runs_that_differ_in_one_setting_have_different_names() -> None:
     assert len(named) == len(cases) > 45
     keys = {experiment_key(resolve(case)) for case in cases}
     assert len(keys) == len(cases) - 1, "a seed makes no other experiment"
+
+
+def test_the_published_results_keep_their_keys() -> None:
+    """A setting that is added later says since which version, and changes no key at its default."""
+    files = read_results(PUBLISHED).files
+    assert len(files) > 100
+    for file in files:
+        assert experiment_key(parse(file.result.config)) == file.result.key, file.path
 
 
 def another(name: str, value: object) -> object:

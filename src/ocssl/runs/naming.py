@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +47,10 @@ def experiment_key(config: RunConfig) -> str:
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
     False
     """
-    return hashlib.sha256(json.dumps(experiment(config), sort_keys=True).encode()).hexdigest()
+    fields = _fields(config)
+    later = {name: to_jsonable_python(default_of(field)) for name, field in fields.items() if marks(field).since}
+    settings = {name: value for name, value in experiment(config).items() if name not in later or value != later[name]}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
@@ -145,17 +149,14 @@ def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
 
 def _preset(config: RunConfig, **more: Any) -> RunConfig:
     """The paper's run of the same strategy, objective, memory, data set, protocol and budget."""
-    learner = config.learner
-    given = {
-        "dataset": config.dataset,
-        "protocol": config.protocol,
-        "budget": config.budget,
-        "stream": "iid" if config.iid else None,
-        "strategy": learner.strategy,
-        "method": learner.method,
-        "memory": learner.memory,
-        **more,
-    }
+    stream = "iid" if config.iid else None
+    named = {name: getattr(config, name) for name in ("dataset", "protocol", "budget")}
+    parts = {name: getattr(config.learner, name) for name in ("strategy", "method", "memory")}
+    return _resolved(**named, **parts, stream=stream, **more)
+
+
+@lru_cache(maxsize=256)
+def _resolved(**given: Any) -> RunConfig:
     return resolve(given)
 
 
