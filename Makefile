@@ -41,7 +41,7 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 	  { echo "The browser test needs Chromium and its driver; install the packages chromium and chromium-driver."; exit 1; }
 	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/results
 
-test-slow: $(VENV)/.installed-dev ## the tests that take minutes
+test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
