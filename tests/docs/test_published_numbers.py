@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
 
 from ocssl.cli import app
+from ocssl.results.sections import read_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,3 +52,18 @@ def test_the_readmes_numbers_are_those_of_the_report_rounded(report: str) -> Non
     for row, *numbers in printed:
         for number, whole in zip(numbers, ours[row], strict=True):
             assert number == whole or float(number) == pytest.approx(float(whole), abs=0.0501), (row, number, whole)
+
+
+@pytest.mark.parametrize(
+    ("page", "start"),
+    [("README.md", "By k-NN the order is another:"), ("docs/reproduction.md", "by k-NN is another one.")],
+)
+def test_the_accuracies_by_knn_are_those_of_the_results(page: str, start: str) -> None:
+    sections = read_report(ROOT / "results").sections
+    (high,) = (section for section in sections if section.id == "high-simsiam-cifar100-clean")
+    runs = {row.label: [file.result for file in row.ours.runs.values()] for row in high.rows}
+    knn = {f"{fmean(result.knn.curve[-1] for result in results):.1f}" for results in runs.values()}
+    (passage,) = re.findall(re.escape(start) + r"(.*?)(?:With lr|In the mean)", (ROOT / page).read_text(), flags=re.S)
+    printed = re.findall(r"\d\d\.\d", passage)
+    assert len(printed) >= 4
+    assert [number for number in printed if number not in knn] == []
