@@ -105,7 +105,7 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
     from ocssl.common.console import duration, percent
 
-    yield "run", ", ".join(filter(None, _words(result)))
+    yield "run", ", ".join(filter(None, (result.title, *_words(result))))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
     yield "along", _along(result.curve)
@@ -123,10 +123,12 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
-    from ocssl.runs.naming import label
+    from ocssl.results.names import setting_text
+    from ocssl.runs.naming import label, overrides
 
     lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
-    yield "run", f"{label(config)}, {config.dataset}, seed {config.learner.seed}: not finished"
+    words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
+    yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
     if train := [line for line in lines if line["kind"] == "train"]:
         samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
         yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
@@ -152,20 +154,24 @@ def _matrix(result: Result) -> Table:
 
 
 def _words(result: Result) -> list[str]:
-    """A run in a few words, some of them empty."""
+    """Where and how a run was measured, in a few words, some of them empty."""
     from ocssl.results.names import heading
 
     what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
     images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
-    return [result.label, *what, f"{heading(result.protocol)} protocol", images, f"seed {result.seed}"]
+    return [*what, f"{heading(result.protocol)} protocol", images, f"seed {result.seed}"]
 
 
 def _labels(results: dict[Path, Result]) -> tuple[str, list[str]]:
     """The words that all runs share, and the others of each run; with a part of its path where these are the same."""
+    from ocssl.results.labels import row_labels
+
+    rows, settings = row_labels(list(results.values()))
     words = [_words(result) for result in results.values()]
-    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if place and len(set(parts)) == 1]
-    title = ", ".join(words[0][place] for place in shared if words[0][place])
-    labels = [", ".join(part for place, part in enumerate(own) if part and place not in shared) for own in words]
+    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if len(set(parts)) == 1]
+    title = ", ".join([*(words[0][place] for place in shared if words[0][place]), *settings])
+    others = [[part for place, part in enumerate(own) if part and place not in shared] for own in words]
+    labels = [", ".join([row, *parts]) for row, parts in zip(rows, others, strict=True)]
     folder = os.path.commonpath([path.parent for path in results])
     return title, [
         label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, folder)})"

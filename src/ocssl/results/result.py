@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ocssl.errors import ConfigError, DataError, unreadable
+from ocssl.results.names import SAID_IN_TITLES, setting_text
 
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Protocol = Literal["clean", "authors"]
@@ -48,7 +49,7 @@ class Result(BaseModel):
 
     Attributes:
         key: identifies the experiment: the same for every seed, device and execution.
-        label: the experiment in a few words, as the row of a table.
+        label: the strategy as papers print it, with its memory where that is not the usual one.
         name: the run in a few words, seed included; the stem of its file.
         overrides: settings in which the experiment differs from the paper's with the same strategy, method, memory,
             data set, protocol, b_s, b and n_p; empty for the paper's own.
@@ -119,6 +120,12 @@ class Result(BaseModel):
         if trained_on(self.dataset) != self.config["dataset"]:
             raise ValueError(f"dataset is {self.dataset}, but the run trained on {self.config['dataset']}")
         return self
+
+    @property
+    def title(self) -> str:
+        """The label, and every setting that differs from the paper's."""
+        changed = {name: value for name, value in self.overrides.items() if name not in SAID_IN_TITLES}
+        return ", ".join([self.label, *(setting_text(name, value) for name, value in changed.items())])
 
     @property
     def strategy(self) -> str:

@@ -5,18 +5,18 @@ Results of two protocols, of two data sets or of test and validation images neve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.console import short_value
 from ocssl.errors import DataError
-from ocssl.results.names import file_part, heading, row_label, row_name, style_name
+from ocssl.results.labels import row_labels
+from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
-from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
+from ocssl.results.result import PROTOCOLS, Block, Protocol, probed_on
 from ocssl.results.table import Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable
 
@@ -29,7 +29,6 @@ PAPER_VALUES = {"tau": 0.999, "joint_views": False}
 SAME_BUDGET = 1.05  # factor between CBP that count as equal
 PROBE_NOISE = 0.5  # points by which probes of one untrained encoder may differ between machines
 UNLISTED = "other"
-SYMBOLS = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """One table for one data set and one protocol."""
+    """One table for one data set and one protocol.
+
+    Attributes:
+        shared: settings that all rows share and that differ from the paper's.
+    """
 
     table: PaperTable
     dataset: str
     protocol: Protocol
     rows: tuple[Row, ...]
+    shared: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -220,8 +224,9 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images))), title, ())
-        rows = tuple(_unlisted_row(group, groups) for group in groups)
-        yield Section(table, dataset, "clean" if protocol == "clean" else "authors", rows)
+        labels, shared = row_labels([group.files[0].result for group in groups])
+        rows = tuple(map(_unlisted_row, groups, labels))
+        yield Section(table, dataset, "clean" if protocol == "clean" else "authors", rows, tuple(shared))
 
 
 def _kind(group: Group) -> tuple[str, ...]:
@@ -236,26 +241,10 @@ def _place(group: Group) -> tuple[Any, ...]:
     return name, *result.block[1:], result.config.get("lr") or 0.0, result.config.get("omega") or 0.0
 
 
-def _unlisted_row(group: Group, groups: Collection[Group]) -> Row:
-    """The label has the settings that differ from the paper's, or between experiments of one strategy."""
+def _unlisted_row(group: Group, label: str) -> Row:
     result = group.files[0].result
-    name = row_name(result.strategy, result.memory)
-    others = [other.files[0].result for other in groups]
-    marks = _marks(result, [other for other in others if row_name(other.strategy, other.memory) == name])
-    label, ranked = ", ".join([row_label(name), *marks]), result.strategy not in BOUNDS
+    name, ranked = row_name(result.strategy, result.memory), result.strategy not in BOUNDS
     return Row(f"{name}-{result.key[:8]}", label, style_name(name), group, result.block, result.method, ranked)
-
-
-def _marks(result: Result, alike: Collection[Result]) -> list[str]:
-    own, settings = _settings(result), [_settings(other) for other in alike]
-    varied = ["stream_batch", "batch", "passes", "memory", *(name for other in alike for name in other.overrides)]
-    names = [name for name in result.overrides if name not in ("measure_on", "evaluate")]  # which the title says
-    names += [name for name in varied if any(other.get(name) != own.get(name) for other in settings)]
-    return [f"{SYMBOLS.get(name, name)} {short_value(value)}" for name, value in own.items() if name in names]
-
-
-def _settings(result: Result) -> dict[str, Any]:
-    return result.config | dict(zip(("stream_batch", "batch", "passes"), result.block, strict=True)) | result.overrides
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from ocssl.common.console import short_value
 from ocssl.common.files import slug
 from ocssl.options import default_of, marks
 from ocssl.runs.config import RunConfig
@@ -77,7 +77,7 @@ class RunNames(NamedTuple):
 def names_of(config: RunConfig) -> RunNames:
     """All names of a run at once."""
     changed = overrides(config)
-    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config), label(config), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:
@@ -102,26 +102,13 @@ def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
 
 
 def label(config: RunConfig) -> str:
-    """A row or a legend entry: the strategy and memory that ran, and how they differ from the paper's.
+    """The strategy as papers print it, with its memory where that is not the usual one.
 
-    >>> label(resolve({"strategy": "er", "memory": "fifo", "budget": "high"}))
-    'ER w/ FIFO'
-    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "budget": "high", "tau": 0.99}))
-    'CLA-E, reservoir, τ 0.99'
+    >>> label(resolve({"strategy": "er", "memory": "fifo"})), label(resolve({"strategy": "cla-e"}))
+    ('ER w/ FIFO', 'CLA-E')
+    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "tau": 0.99}))
+    'CLA-E, reservoir'
     """
-    return _label(config, overrides(config))
-
-
-def _label(config: RunConfig, changed: dict[str, Any]) -> str:
-    fields = _fields(config)
-    changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
-    words = [strategy_label(config)]
-    words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
-    return ", ".join(words)
-
-
-def strategy_label(config: RunConfig) -> str:
-    """The strategy as papers print it, with its memory where that is not the usual one."""
     if config.iid:
         return "i.i.d."
     parts = config.learner.parts()
@@ -164,8 +151,16 @@ def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
     """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
     ours, theirs, fields = experiment(config), experiment(preset), _fields(config)
     usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
-    papers = {**usual, **theirs}
-    return {name: value for name, value in ours.items() if value != papers[name]}
+    papers = _flat({**usual, **theirs})
+    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of groups by names such as ``probe.lr``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _fields(config: RunConfig) -> dict[str, FieldInfo]:

@@ -10,6 +10,8 @@ import yaml
 from ocssl.common.console import short_value
 from ocssl.results.render.figures import Line, draw_lines
 from ocssl.results.table import Table, TableColumn, TableRow, Value
+from ocssl.runs.naming import label
+from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.space import Range, Scalar
@@ -25,12 +27,13 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
         scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
         score = Value.over({seed: score for seed, score in scores.items() if score is not None})
         state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
-        cells = (*values, score, Value.count(next(filter(None, trial.cbp), None)), state)
+        ran = Value(text=label(resolve(sweep.configuration(trial.values))))
+        cells = (ran, *values, score, Value.count(next(filter(None, trial.cbp), None)), state)
         return TableRow(str(trial.number), cells, bold=trial is log.best())
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
     titles = (*sweep.space, f"validation {sweep.score} %", "CBP")
-    columns = (*(TableColumn(title) for title in titles), TableColumn("state", align="left"))
+    columns = (TableColumn("strategy", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
     return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 
 
