@@ -74,7 +74,8 @@ def demo(
     results = _run(dict.fromkeys(seed or [0]), output / "runs", quick)
     console.print("\nProbe accuracy in percent, by images seen" + (" (mean over seeds)" if seed and seed[1:] else ""))
     console.print(to_rich(_table(results)), "")
-    for cla, *others in zip(*(results[label] for label in ("CLA-E", "finetuning", "ER w/ FIFO")), strict=True):
+    runs = {found[0].strategy: found for found in results.values()}
+    for cla, *others in zip(runs["cla-e"], runs["finetune"], runs["er"], strict=True):
         ends = cla.references["untrained"], *(other.curve[-1] for other in others)
         against = "the untrained encoder {:+.1f} points, finetuning {:+.1f}, ER {:+.1f}"
         console.print(f"Seed {cla.seed}: CLA-E against {against.format(*(cla.curve[-1] - end for end in ends))}.")
