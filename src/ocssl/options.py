@@ -47,8 +47,8 @@ class Marks:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
         common: whether help on one screen shows it. Every setting is a flag.
-        since: the version that added it. At its default it enters no experiment's key, so that results of earlier
-            versions keep theirs. Settings without it are as old as the format of results.
+        since: the version that added it. At its default it enters no digest and no experiment's key, so that those of
+            earlier versions stay. Settings without it are as old as the format of results.
     """
 
     symbol: str | None = None

@@ -256,6 +256,27 @@ def test_seeds_that_saw_different_streams_have_no_mean(tmp_path: Path, ocssl: Oc
     assert cla_e(results).final == {0: 50.0, 1: 51.0}
 
 
+def test_seeds_with_an_order_of_their_own_have_a_mean(tmp_path: Path) -> None:
+    for seed in range(3):
+        mine = content(seed=seed, final=50.0 + seed) | {"fingerprint": f"of seed {seed}"}
+        mine["config"]["sample_order"] = "seed"
+        put(tmp_path, f"mine{seed}", mine)
+    (group,) = read_results(tmp_path).groups.values()
+    assert (group.final, group.problems) == ({0: 50.0, 1: 51.0, 2: 52.0}, ())
+    put(tmp_path, "again", mine | {"fingerprint": "another"})
+    (group,) = read_results(tmp_path).groups.values()
+    assert group.final == {}
+
+
+def test_seeds_that_saw_other_pixels_have_no_mean(tmp_path: Path) -> None:
+    for seed, pixels in enumerate(("a", "a", None)):
+        known = None if pixels is None else {"train": pixels}
+        put(tmp_path, f"mine{seed}", content(seed=seed, final=50.0 + seed) | {"pixels": known})
+    assert cla_e(tmp_path).final == {0: 50.0, 1: 51.0, 2: 52.0}
+    put(tmp_path, "other", content(seed=3, final=50.0) | {"pixels": {"train": "b"}})
+    assert cla_e(tmp_path).final == {}
+
+
 def test_a_file_of_tuned_values_with_another_name_is_reported_and_not_used(tmp_path: Path) -> None:
     put(tmp_path, "a", content(final=50.0, lr=0.2))
     (tmp_path / "tuned").mkdir()

@@ -100,6 +100,12 @@ CHANGES: list[dict[str, object]] = [
 SINGLE = ("augmentation", "optimizer", "normalize_first")  # have one value, or follow the protocol
 
 
+def test_the_digest_of_a_run_stays() -> None:
+    """Checkpoints hold it."""
+    digest = resolve({"strategy": "cla-e", "budget": "high"}).digest()
+    assert digest == "a23c83d956a2c941a27c556d9bd2b89084d72b69e4a069dde57ab98bc46a5999"
+
+
 def test_runs_that_differ_in_one_setting_have_different_names() -> None:
     """For every setting that makes an experiment: the cases above, and each other setting on its own."""
     base = resolve({})
@@ -129,6 +135,7 @@ def another(name: str, value: object) -> object:
         "aligner_dim": 64,
         "evaluate": "final",
         "measure_on": "validation",
+        "sample_order": "seed",
         "samples_per_class": 9,
         "stem": "standard",
     }

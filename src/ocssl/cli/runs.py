@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ def show(
 
     Example: ocssl show runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0
     """
+    import yaml
     from rich.console import Console
 
     from ocssl.results import read_result
@@ -30,14 +32,14 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
-    config = folder.read_config()
     result = read_result(run) if folder.result.exists() else None
+    config = result.config if result else folder.read_config().to_dict()
     for name, text in _summary(result) if result else _unfinished(folder):
         console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
     if result and matrix:
         console.print(to_rich(_matrix(result)))
     if settings:
-        console.print(config.to_yaml())
+        console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def compare(
@@ -98,7 +100,8 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
         yield "These runs follow different protocols; their numbers do not compare."
     if len({result.measured_on for result in results}) > 1:
         yield "Some of these runs were measured on validation images, others on test images."
-    if len({(result.dataset, result.fingerprint) for result in results if result.strategy != "iid"}) > 1:
+    online = [result for result in results if result.strategy != "iid"]
+    if not all(one.dataset == other.dataset and one.same_stream(other) for one, other in combinations(online, 2)):
         yield "These runs saw different streams."
 
 
@@ -118,6 +121,8 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
     preparing = f"{duration(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
     yield "time", f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
     device = result.hardware.get("gpu") or result.hardware.get("cpu")
+    if result.plugins:
+        yield "plugins", ", ".join(f"{plugin.module} {(plugin.digest or 'unknown')[:8]}" for plugin in result.plugins)
     yield "made", f"{result.finished} by {result.code} on {device or 'an unknown device'}"
     yield from (("warning", warning) for warning in result.warnings)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ocssl.errors import ConfigError, DataError, unreadable
+from ocssl.plugins import Plugin
 from ocssl.results.names import SAID_IN_TITLES, setting_text
 
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
@@ -70,7 +71,9 @@ class Result(BaseModel):
         borders: stream samples seen at each point of the curve.
         experiences: the classes of each experience.
         samples: length of the stream.
-        fingerprint: digest of the stream.
+        fingerprint: digest of the order of the stream.
+        pixels: digest of the images and their labels, by split; None in results of earlier versions.
+        plugins: modules outside ocssl that parts come from; None in results of earlier versions.
         warnings: warnings of the run.
         config: every setting by name.
         code: commit or version of the code.
@@ -101,6 +104,8 @@ class Result(BaseModel):
     experiences: list[list[int]]
     samples: int = Field(ge=1)
     fingerprint: str
+    pixels: dict[str, str] | None = None
+    plugins: list[Plugin] | None = None
     warnings: list[str]
     config: Config
     versions: dict[str, str]
@@ -163,6 +168,16 @@ class Result(BaseModel):
         prefix = "online_" if self.config["stream"] == "iid" else ""
         b_s, n_p = self.config[f"{prefix}stream_batch"], self.config[f"{prefix}passes"]
         return int(b_s), int(self.config["batch"]), int(n_p)
+
+    def same_stream(self, other: Result) -> bool:
+        """Whether two runs saw the same images in the same order, as far as their results say.
+
+        Where the run's seed orders the samples, runs of different seeds differ in nothing else.
+        """
+        by_seed = self.seed != other.seed and all(one.config.get("sample_order") == "seed" for one in (self, other))
+        ours, theirs = self.pixels or {}, other.pixels or {}
+        same_pixels = all(ours[split] == theirs[split] for split in ours.keys() & theirs.keys())
+        return same_pixels and (by_seed or self.fingerprint == other.fingerprint)
 
     def to_json(self) -> str:
         """The content of the file."""

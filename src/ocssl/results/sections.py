@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,9 @@ class Section:
         groups = {name: group for name, group in ranked.items() if group and getattr(group, number)}
         results = [run.result for group in groups.values() for run in group.runs.values()]
         budgets = {result.cbp_planned for result in results}
-        if len(groups) < 2 or max(budgets) > SAME_BUDGET * min(budgets) or len({r.fingerprint for r in results}) > 1:
+        if len(groups) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+            return {}
+        if not all(one.same_stream(other) for one, other in combinations(results, 2)):
             return {}
         scores = {name: round(Value.over(getattr(group, number)).mean or 0, 2) for name, group in groups.items()}
         best = sorted(set(scores.values()), reverse=True)[:2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from ocssl.common.files import slug
-from ocssl.options import default_of, marks
+from ocssl.options import default_of
+from ocssl.plugins import Plugin
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
@@ -36,8 +37,13 @@ def experiment(config: RunConfig) -> dict[str, Any]:
     return settings
 
 
-def experiment_key(config: RunConfig) -> str:
+def experiment_key(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> str:
     """A digest of :func:`experiment`: equal for runs that differ in nothing but seed, device, speed and places.
+
+    The code of plugins counts, too.
+
+    Args:
+        plugins: those that ran; unset: the configuration's, as they are now.
 
     >>> table = {"strategy": "cla-e", "budget": "high"}
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"seed": 1, "execution": "eager"}))
@@ -47,9 +53,9 @@ def experiment_key(config: RunConfig) -> str:
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
     False
     """
-    fields = _fields(config)
-    later = {name: to_jsonable_python(default_of(field)) for name, field in fields.items() if marks(field).since}
-    settings = {name: value for name, value in experiment(config).items() if name not in later or value != later[name]}
+    settings = experiment(config)
+    if code := {plugin.module: plugin.digest for plugin in (config.plugins() if plugins is None else plugins)}:
+        settings["plugins"] = code
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
@@ -74,10 +80,14 @@ class RunNames(NamedTuple):
     overrides: dict[str, Any]
 
 
-def names_of(config: RunConfig) -> RunNames:
-    """All names of a run at once."""
+def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> RunNames:
+    """All names of a run at once.
+
+    Args:
+        plugins: as :func:`experiment_key` takes them.
+    """
     changed = overrides(config)
-    return RunNames(experiment_key(config), label(config), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config, plugins), label(config), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:

@@ -55,7 +55,8 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
 
 def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
     """The best configuration for ``ocssl run --config``: measured on test images, its seed not set."""
-    settings = yaml.safe_dump(sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
+    plugins = {"plugins": sweep.plugins} if sweep.plugins else {}
+    settings = yaml.safe_dump(plugins | sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
