@@ -12,7 +12,7 @@ from ocssl.results.table import Table, Value
 RANKS = {1: "**{}**", 2: "<u>{}</u>"}
 LEGEND = (
     "Accuracies are in percent, mean ± standard deviation over seeds. **Best**, <u>second best</u>; *italic* rows use "
-    "more than the stream and are not ranked."
+    "more than the stream and are not ranked. The paper’s numbers are of the authors’ protocol."
 )
 
 
