@@ -154,6 +154,11 @@ class Result(BaseModel):
         return str(self.config.get("measure_on", "test"))
 
     @property
+    def only_floors(self) -> bool:
+        """Whether nothing was trained, so that it holds floors and nothing else."""
+        return self.config.get("evaluate") == "start"
+
+    @property
     def block(self) -> Block:
         """b_s, b and n_p; for i.i.d. training those of the online strategies that cost the same."""
         prefix = "online_" if self.config["stream"] == "iid" else ""

@@ -59,8 +59,8 @@ class RunConfig(Options):
     init_from: str | None = setting(None, "Run to start from; its networks are taken.", common=True)
     evaluate: Literal["each", "final", "never", "start"] = setting(
         "each",
-        "When the encoder is measured: after each experience, only at the end, or never; `start` measures the floors, and "
-        "trains nothing.",
+        "When the encoder is measured: after each experience, only at the end, or never; `start` measures the floors "
+        "and trains nothing.",
     )
     measure_on: Literal["test", "validation"] = setting(
         "test", "Images that probes are scored on; `validation` to choose settings by, the test images stay unopened."

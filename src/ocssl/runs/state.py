@@ -37,7 +37,8 @@ class RunState:
         started: when.
         cbp_before: CBP that went into the networks before this run.
         finished: how many experiences are over and measured.
-        measured: by evaluation point: ``start``, a floor without an encoder, or the number of the experience that had just ended.
+        measured: by evaluation point: ``start``, the number of the experience that had just ended, or a floor that
+            needs no encoder.
         prepare_seconds, train_seconds, eval_seconds: so far.
         seconds_at: what ``train_seconds`` was at the end of each experience.
         warnings: so far, in order.
