@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy
 import pytest
 from scipy import stats
 
+from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
-from ocssl.results import Section, find_table, read_results, sections_of
+from ocssl.results import Section, find_table, read_result, read_results, sections_of
 from ocssl.results.differences import best_rows, paired_difference, t_quantile
 
 
@@ -83,3 +87,59 @@ def test_marked_rows_of_the_published_tables(published: dict[tuple[str, str], Se
     for one_seed in (("low-simsiam", "authors"), ("high-simsiam", "authors"), ("high-simclr", "clean")):
         assert not any(published[one_seed].best(number) for number in ("final", "avg", "knn_final", "knn_avg"))
     assert published["buffers", "clean"].best("avg") == set()  # the highest has one seed
+
+
+FIFO = [
+    PUBLISHED / f"cifar100-simsiam-{name}-fifo-high-clean-seed{seed}.json"
+    for name in ("cla-e", "er")
+    for seed in range(3)
+]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_compare_averages_seeds_and_writes_what_it_shows(ocssl: Ocssl, tmp_path: Path) -> None:
+    code, said = ocssl("compare", *map(str, FIFO), "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    assert "50.76±0.27" in said
+    assert "divided by n − 1" in said.replace("\n", " ")
+    cla_e, er, untrained, pixels = read(tmp_path / "runs.csv")
+    assert (cla_e["run"], er["run"], untrained["run"], pixels["run"]) == (
+        "CLA-E",
+        "ER w/ FIFO",
+        "cifar100 untrained",
+        "cifar100 pixels",
+    )
+    assert float(cla_e["Final %"]) == pytest.approx(numpy.mean([51.0, 50.82, 50.46]))
+    assert float(cla_e["Final % std"]) == pytest.approx(numpy.std([51.0, 50.82, 50.46], ddof=1))
+    assert (cla_e["seeds"], pixels["seeds"], pixels["k-NN Final %"]) == ("3", "3", "")
+
+
+def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Path) -> None:
+    code, said = ocssl("compare", *map(str, FIFO), "--differences", "best", "-o", str(tmp_path / "differences.csv"))
+    assert code == 0, said
+    assert "Differences to CLA-E" in said
+    final = read(tmp_path / "differences.csv")[0]
+    finals = [[read_result(path).final for path in paths] for paths in (FIFO[3:], FIFO[:3])]
+    interval = stats.ttest_rel(*finals).confidence_interval(0.95)
+    assert (final["row"], final["seeds"]) == ("ER w/ FIFO, Final", "3")
+    assert (float(final["from"]), float(final["to"])) == pytest.approx((interval.low, interval.high))
+    code, said = ocssl("compare", *map(str, FIFO), "--differences", "CLA-EE")
+    assert (code, "did you mean 'CLA-E'?" in said) == (2, True)
+
+
+def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_path: Path) -> None:
+    show = ("paper", "show", "high-simsiam", "--results", str(PUBLISHED), "-o", str(tmp_path / "table.csv"))
+    code, said = ocssl(*show)
+    assert (code, "more than one table" in said) == (2, True)
+    code, said = ocssl(*show, "--protocol", "clean")
+    assert code == 0, said
+    rows = {row["row"]: row for row in read(tmp_path / "table.csv")}
+    assert (rows["CLA-E"]["seeds"], rows["i.i.d."]["forgetting"]) == ("3", "")
+    assert float(rows["CaSSLe-R"]["k-NN Final"]) > float(rows["CLA-E"]["k-NN Final"])
+    assert {"random encoder", "raw pixels", "colour histogram"} <= rows.keys()
+    code, said = ocssl(*show, "--protocol", "clean", "--differences", "cla-e")
+    assert code == 0, said
+    assert [row["row"] for row in read(tmp_path / "table.csv") if "CLA-R, Final" in row["row"]] == ["CLA-R, Final"]
