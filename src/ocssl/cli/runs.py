@@ -103,7 +103,11 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
     rows = []
     for label, group in groups.items():
         values = [Value.over(getattr(group, number), best=label in best[number]) for number in numbers]
-        more = (Value.over(group.forgetting), Value.count(len(group.runs)), Value(text=short_count(group.cbp or 0)))
+        more = (
+            Value.over(group.forgetting),
+            Value.count(len(group.runs)),
+            Value(text=short_count(round(group.cbp or 0))),
+        )
         along = Value(text=sparkline((group.curve or {"mean": []})["mean"]))
         rows.append(TableRow(label, (*values, *more, along)))
     files = [file for group in groups.values() for file in group.files]
@@ -112,8 +116,8 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
     ):
         floor = Group(tuple(file for file in files if file.result.dataset == dataset), floor=name)
         values = [Value.over(getattr(floor, number)) for number in numbers]
-        more = (Value(text=""), Value.count(len(floor.final)), *[Value(text="")] * 2)
-        rows.append(TableRow(f"{dataset} {name}", (*values, *more), ranked=False))
+        values += [Value(text=""), Value.count(len(floor.final)), *[Value(text="")] * 2]
+        rows.append(TableRow(f"{dataset} {name}", tuple(values), ranked=False))
     columns = (*map(TableColumn, titles), TableColumn("along the stream", align="left"))
     return Table(title, columns, tuple(rows), label="run")
 

@@ -7,6 +7,18 @@ from ocssl.results.sections import Report, Row, Section, read_report, sections_o
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable, find_table
 
-__all__ = ["TABLES", "Curve", "Difference", "Group", "PaperRow", "PaperTable", "Problem", "Report", "Result", "ResultFile", "Row"]
+__all__ = [
+    "TABLES",
+    "Curve",
+    "Difference",
+    "Group",
+    "PaperRow",
+    "PaperTable",
+    "Problem",
+    "Report",
+    "Result",
+    "ResultFile",
+    "Row",
+]
 __all__ += ["Section", "Store", "Table", "TableColumn", "TableRow", "Value"]
 __all__ += ["find_table", "paired_difference", "read_report", "read_result", "read_results", "sections_of"]

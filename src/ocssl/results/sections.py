@@ -191,8 +191,8 @@ def _rows(store: Store, table: PaperTable, dataset: str, protocol: Protocol) -> 
     for row in table.rows:
         published = _published(table, row, dataset)
         if row.untrained:  # the last row, after those that measured it
-            found = _floor(store, "untrained", groups)
-            yield Row(row.name, row.label, FLOOR_STYLE, found, ranked=False, published=published)
+            untrained = _floor(store, "untrained", groups)
+            yield Row(row.name, row.label, FLOOR_STYLE, untrained, ranked=False, published=published)
             continue
         strategy, method, memory, block = row.kind
         paper, values = row.hyperparameters(dataset), tuned.get(row.name)
@@ -239,7 +239,8 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
         return Group(floor=name)
     seeds = {run.result.seed for run in runs}
     more = [file for file in store.floors if file.result.seed in seeds and _floor_settings(file.result, name) in alike]
-    files, conflicts = [], {}
+    files: list[ResultFile] = []
+    conflicts: dict[int, Problem] = {}
     for seed in sorted(seeds):
         own = [file for file in (*runs, *more) if file.result.seed == seed]
         linear = [file for file in own if name in file.result.references]
