@@ -6,12 +6,13 @@ call takes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-from ocssl import augment, memory, methods, optim, strategies
+from ocssl import augment, memory, methods, optim, plugins, strategies
 from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams
 from ocssl.export.formats import formats
@@ -28,7 +29,16 @@ REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
 def forget_what_a_test_registers() -> Iterator[None]:
     """Names that a test registers do not exist in the next test."""
     before = [(dict(registry._entries), dict(registry._variants)) for registry in REGISTRIES]
+    tables = (plugins._registered, plugins._digests, plugins._recorded)
+    known, named = [dict(table) for table in tables], os.environ.get(plugins.PLUGINS)
     yield
+    if named is None:
+        os.environ.pop(plugins.PLUGINS, None)
+    else:
+        os.environ[plugins.PLUGINS] = named
+    for table, content in zip(tables, known, strict=True):
+        table.clear()
+        table.update(content)
     for registry, (entries, variants) in zip(REGISTRIES, before, strict=True):
         for table, content in ((registry._entries, entries), (registry._variants, variants)):
             table.clear()

@@ -15,7 +15,7 @@ from ocssl.cli import main
 from ocssl.config import parse_learner
 from ocssl.errors import ConfigError
 from ocssl.options import Options, combine, setting
-from ocssl.runs.naming import experiment_key, label, run_name
+from ocssl.runs.naming import experiment_key, label, overrides, run_name
 from ocssl.runs.presets import resolve
 from ocssl.strategies import Strategy
 from ocssl.sweeps.plan import parse_sweep
@@ -69,7 +69,7 @@ def test_a_new_option_is_a_flag_and_a_setting_and_belongs_to_the_experiment(mine
     assert other.to_dict()["strength"] == 0.7
     named = resolve({"dataset": "shapes", "strategy": mine, "strength": 0.7})
     assert run_name(named) == "shapes-simsiam-mine-clean-strength0.7-seed0"
-    assert label(named) == "mine, σ 0.7"
+    assert (label(named), overrides(named)) == ("mine", {"strength": 0.7})
     for given in (("--strength", "2"), ("--set", "strength=2")):
         said = printed("run", "--strategy", mine, "--dataset", "shapes", "-o", str(tmp_path / "run"), *given)
         assert said == "ocssl: strength must be a number from 0 to 1, not 2\n"

@@ -26,6 +26,7 @@ from ocssl.memory import Memory
 from ocssl.methods import Method
 from ocssl.nn import backbones
 from ocssl.options import Declared, Options, combine, declared, default_of, setting, validate
+from ocssl.plugins import Plugin, describe
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 
@@ -98,6 +99,16 @@ class LearnerConfig(Options):
     def parts(self) -> Parts:
         """The classes that its names choose."""
         return _parts(self.model_dump(include={"variant", *REGISTRIES}))
+
+    def named_parts(self) -> Iterator[tuple[Registry[Any], str]]:
+        """The parts that it names, each with its registry."""
+        for kind, registry in REGISTRIES.items():
+            if (name := getattr(self, kind)) is not None:
+                yield registry, name
+
+    def plugins(self) -> list[Plugin]:
+        """The plugins that its parts come from."""
+        return describe(set[str]().union(*(registry.modules(name) for registry, name in self.named_parts())))
 
     def non_defaults(self) -> dict[str, Any]:
         """The strategy, and every setting that differs from what the strategy has by default."""

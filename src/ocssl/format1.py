@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ocssl.config import known_names
+from ocssl.config import known_names, settings
+from ocssl.registry import unknown
 
 VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
 OPTIONS = {
@@ -42,7 +43,10 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
     new.setdefault("backbone", "resnet18")
     variant = new.pop("variant", "clean")
     new["variant"] = VARIANTS.get(variant, variant)
-    read = known_names(new)
+    read, known = known_names(new), settings()
+    strange = next((name for name in new if name not in read and name not in known), None)
+    if strange is not None:
+        raise unknown("setting", strange, known, list_all=False)
     return {name: value for name, value in new.items() if name in read}
 
 

@@ -17,6 +17,7 @@ from ocssl import checkpoint
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
+from ocssl.common.console import warn
 from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
@@ -24,6 +25,7 @@ from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
 from ocssl.options import default_of
+from ocssl.plugins import changed, explain, recall_saved
 from ocssl.registry import unknown
 from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
@@ -321,8 +323,11 @@ class Learner:
             path: the folder that :meth:`save` wrote.
             backbone: needed, with the architecture of then, if the learner was built on a module of your own.
             overrides: settings that may differ here, e.g. ``device="cpu"``.
+
+        Plugins that it was saved with are imported; where their code has changed since, a warning says so.
         """
         facts, tensors = checkpoint.read(path, "learner")
+        plugins = recall_saved(facts.get("plugins"), f"'{path}'")
         known = settings()
         for name in overrides:
             if name not in known:
@@ -334,14 +339,18 @@ class Learner:
                 before["backbone"] = backbone
             elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            return cls._restored({**before, **overrides}, facts, tensors)
+            for kind, registry in REGISTRIES.items():
+                why = explain(f"{kind} {before[kind]}")
+                if why is not None and before[kind] not in registry:
+                    raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+            learner = cls._restored({**before, **overrides}, facts, tensors)
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
-            changed = [name for name in overrides if overrides[name] != before.get(name)]
-            if changed and cls._fits(before, facts, tensors):
-                if all(known[name].marks.affects == "nothing" for name in changed):
+            others = [name for name in overrides if overrides[name] != before.get(name)]
+            if others and cls._fits(before, facts, tensors):
+                if all(known[name].marks.affects == "nothing" for name in others):
                     raise
-                others = " and ".join(f"{name}={overrides[name]!r}" for name in changed if name != "device")
-                raise ConfigError(f"'{path}' was saved with other settings than {others}; leave that out") from error
+                said = " and ".join(f"{name}={overrides[name]!r}" for name in others if name != "device")
+                raise ConfigError(f"'{path}' was saved with other settings than {said}; leave that out") from error
             if isinstance(error, CheckpointError):
                 raise
             reason = " ".join(str(error).split())  # torch lists misfits over several lines
@@ -349,6 +358,9 @@ class Learner:
             raise CheckpointError(
                 f"'{path}' was saved by ocssl {saved} and does not fit ocssl {__version__}: {reason}"
             ) from error
+        if difference := changed(plugins, learner.config.plugins()):
+            warn(f"since '{path}' was saved, {difference}; what it learns from now on is that of the new code")
+        return learner
 
     @classmethod
     def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
@@ -372,6 +384,7 @@ class Learner:
             "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
             "strategy": self.train_state.strategy.host_state(),
             "generator": self.train_state.device.type,
+            "plugins": [plugin.model_dump() for plugin in self.config.plugins()],
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
 

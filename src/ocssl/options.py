@@ -47,11 +47,14 @@ class Marks:
         symbol: how formulas and tables write it, e.g. ω.
         affects: see :data:`Affects`.
         common: whether help on one screen shows it. Every setting is a flag.
+        since: the version that added it. At its default it enters no digest and no experiment's key, so that those of
+            earlier versions stay. Settings without it are as old as the format of results.
     """
 
     symbol: str | None = None
     affects: Affects = "experiment"
     common: bool = False
+    since: str | None = None
 
 
 def setting(
@@ -61,6 +64,7 @@ def setting(
     symbol: str | None = None,
     affects: Affects = "experiment",
     common: bool = False,
+    since: str | None = None,
     **constraints: Any,
 ) -> Any:
     """Declare a setting of an ``Options`` class.
@@ -71,7 +75,7 @@ def setting(
         constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
     """
     field: FieldInfo = Field(default, description=description, **constraints)
-    field.metadata.append(Marks(symbol, affects, common))
+    field.metadata.append(Marks(symbol, affects, common, since))
     return field
 
 

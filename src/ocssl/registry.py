@@ -2,7 +2,8 @@
 
 A decorator registers a part under a name. An unknown name is refused with the nearest known one. Installed packages can
 add parts through an entry point group; they are imported when their name is used. Modules named in ``OCSSL_PLUGINS``,
-separated by commas, are imported when a name is not known without them and when names are listed.
+separated by commas, are imported when a name is not known without them and when names are listed. Which module
+registered a part is remembered (:mod:`ocssl.plugins`).
 
 >>> animals = Registry[type]("animal")
 >>> @animals.register("cat")
@@ -22,23 +23,20 @@ ocssl.errors.ConfigError: unknown animal 'cta'; did you mean 'cat'? Known: cat
 from __future__ import annotations
 
 import difflib
-import importlib
-import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
+from ocssl import plugins
 from ocssl.errors import ConfigError
 
 T = TypeVar("T")
 
-PLUGINS = "OCSSL_PLUGINS"
-
 
 def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True) -> ConfigError:
-    """The error for a name that is not registered; it suggests the nearest known name.
+    """The error for a name that is not registered: it names the plugin that the name comes from, or the nearest name.
 
     Args:
         list_all: name all known ones, too.
@@ -46,28 +44,13 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     >>> str(unknown("method", "simsam", ["simsiam", "simclr"]))
     "unknown method 'simsam'; did you mean 'simsiam'? Known: simsiam, simclr"
     """
+    if origin := plugins.explain(f"{kind} {name}"):
+        return ConfigError(origin)
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else "."
     every = f" Known: {', '.join(known)}" if list_all else ""
     return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
-
-
-def import_plugins() -> None:
-    """Import the modules that ``OCSSL_PLUGINS`` names, so that they register their parts."""
-    for module in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
-        try:
-            importlib.import_module(module)
-        except Exception as error:
-            raise ConfigError(
-                f"cannot import '{module}' of {PLUGINS}: {_reason(error)}; correct it, or put its folder on PYTHONPATH"
-            ) from error
-
-
-def _reason(error: Exception) -> str:
-    """An exception as one line."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @cache
@@ -110,13 +93,14 @@ class Registry(Generic[T]):
                 self._entries[name] = entry
                 if not listed:
                     self._unlisted.add(name)
+            plugins.note(f"{self.kind} {name}", sys._getframe(1).f_globals.get("__name__", plugins.SCRIPT))
             return entry
 
         return add
 
     def names(self) -> list[str]:
         """Every listed name, plugins included, in the order of registration."""
-        import_plugins()
+        plugins.import_plugins()
         listed = [name for name in self._entries if name not in self._unlisted]
         return [*listed, *(name for name in self._announced() if name not in self._entries)]
 
@@ -131,13 +115,21 @@ class Registry(Generic[T]):
         if name not in self:
             raise unknown(self.kind, name, self.names())
         if name not in self._entries:
-            entry = self._load(self._announced()[name])
-            self._entries.setdefault(name, entry)
+            entry = self._load(point := self._announced()[name])
+            if name not in self._entries:  # the module did not register it itself
+                self._entries[name] = entry
+                plugins.note(f"{self.kind} {name}", point.module)
         return self._variants.get((name, variant), self._entries[name])
+
+    def modules(self, name: str) -> set[str]:
+        """The plugins that a registered name comes from; none for a part of ocssl."""
+        entries = [self._entries.get(name), *(e for (entry, _), e in self._variants.items() if entry == name)]
+        bases = [base for entry in entries if isinstance(entry, type) for base in entry.__mro__]
+        return plugins.modules_of(f"{self.kind} {name}", bases)
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:
-            import_plugins()
+            plugins.import_plugins()
         return name in self._entries or name in self._announced()
 
     def _announced(self) -> dict[str, EntryPoint]:
@@ -150,7 +142,7 @@ class Registry(Generic[T]):
         except Exception as error:
             package = f"package '{point.dist.name}'" if point.dist else "an unnamed package"
             raise ConfigError(
-                f"cannot import {self.kind} '{point.name}' ({point.value}) of {package}: {_reason(error)}; "
+                f"cannot import {self.kind} '{point.name}' ({point.value}) of {package}: {plugins.reason(error)}; "
                 "mend or uninstall the package"
             ) from error
         return entry

@@ -273,3 +273,32 @@ def test_large_pictures_that_become_small_do_not_pile_up_in_memory(monkeypatch):
 def test_opened_images_do_not_keep_more_files_open_than_a_process_may(tmp_path, monkeypatch):
     write(tmp_path / "1.png", png(pixels(0, 8, 8, 3)))
     assert waiting_at_most(monkeypatch, lambda count: (Image.open(tmp_path / "1.png") for _ in range(count))) <= 70
+
+
+def test_the_digest_is_of_pixels_and_labels_however_they_are_held(tmp_path, monkeypatch):
+    for label in "ab":
+        for number in range(3):
+            write(tmp_path / "set" / label / f"{number}.png", png(pixels(number, 8, 8, 3)))
+    address = f"folder:{tmp_path / 'set'}"
+    resident = data.load(address)
+    monkeypatch.setattr(cache, "RESIDENT_BYTES", 0)
+    mapped = data.load(address)
+    assert isinstance(mapped, MappedDataset)
+    digest = resident.digest()
+    assert mapped.digest() == digest
+    assert len([*cache.cache_root().glob("*/images.sha256")]) == 1
+    monkeypatch.setattr(MappedDataset, "images", None)  # not read again
+    assert data.load(address).digest() == digest
+    labels = torch.zeros_like(resident.labels)
+    assert ResidentDataset(resident.images(range(6)), resident.info, labels).digest() != digest
+    assert ResidentDataset(resident.images([1, 0, 2, 3, 4, 5]), resident.info, resident.labels).digest() != digest
+
+
+def test_a_kept_digest_does_not_outlive_its_pixels(tmp_path):
+    file = tmp_path / "images.u8"
+    file.write_bytes(bytes(192))
+    info = data.DatasetInfo("mapped")
+    before = MappedDataset(file, 8, info).digest()
+    file.write_bytes(bytes(191) + b"1")
+    os.utime(file, ns=(0, 0))
+    assert MappedDataset(file, 8, info).digest() != before

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from helpers.command import Command
-from ocssl import Learner
+from helpers.results import PUBLISHED
+from ocssl import Learner, strategies
 from ocssl.config import parse_learner
 from ocssl.data.shapes import draw
 from ocssl.errors import CheckpointError, ConfigError, DataError
@@ -26,7 +27,6 @@ from ocssl.runs.run import resume, start, warm_start
 
 OLD = Path(__file__).parents[1] / "data_0_1"
 LEARNER = OLD / "run" / "checkpoints" / "000001" / "learner"
-PUBLISHED = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture
@@ -113,13 +113,18 @@ def test_half_a_result_of_format_1_is_refused_in_one_sentence(tmp_path: Path, sp
     assert "\n" not in str(refusal.value)
 
 
-def test_the_published_results_keep_their_names_and_numbers() -> None:
-    files = [path for path in PUBLISHED.rglob("*.json") if "config" in json.loads(path.read_text())]
-    assert len(files) >= 123
+def test_results_of_each_strategy_keep_their_names_and_numbers() -> None:
+    """As version 0.1 wrote them; the results that are published were converted from such files."""
+    files = list((OLD / "results").glob("*.json"))
+    assert {json.loads(path.read_text())["strategy"] for path in files} == {*strategies.registry.names(), "iid"} - {
+        "pfr"
+    }
     for path in files:
         old, result = json.loads(path.read_text()), read_result(path)
-        if path.name != "result.json":  # of a trial of a sweep, whose folder has a name
-            assert result.name == path.stem
+        assert result.name == path.stem
+        published = read_result(PUBLISHED / path.name)
+        assert result.model_dump(exclude={"config"}) == published.model_dump(exclude={"config"})
+        assert result.config == {name: published.config[name] for name in result.config}
         for name in ("final", "avg", "curve", "cbp_spent", "train_seconds", "dataset", "budget", "strategy", "seed"):
             assert getattr(result, name) == old[name], (path, name)
         config = format1.upgrade_config(old["config"])
@@ -272,3 +277,8 @@ def test_the_upper_bound_of_then_names_the_online_strategy_of_equal_cost() -> No
 def test_settings_of_then_have_todays_names(old: dict[str, object], new: dict[str, object]) -> None:
     settings = parse_learner(format1.upgrade_learner({"strategy": "cla-e", **old})).to_dict()
     assert settings.items() >= new.items()
+
+
+def test_a_setting_that_no_part_ever_had_is_not_passed_over() -> None:
+    with pytest.raises(ConfigError, match="unknown setting 'omga'; did you mean 'omega'"):
+        format1.upgrade_learner({"strategy": "cla-e", "omga": 3.0})

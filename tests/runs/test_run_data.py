@@ -19,7 +19,7 @@ from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs import data as run_data
 from ocssl.runs.config import RunConfig
-from ocssl.runs.data import DeviceDataset, Prefetcher, Subset, load_splits, make_schedule
+from ocssl.runs.data import DeviceDataset, Prefetcher, Schedule, Subset, load_splits, make_schedule
 from ocssl.runs.presets import resolve
 from ocssl.runs.run import start
 
@@ -94,6 +94,29 @@ def test_a_stream_without_sharp_borders_has_the_same_samples_and_cost(train: Sub
     assert blurred.fingerprint != sharp.fingerprint
     assert torch.equal(blurred.indices(0, 900).sort().values, train.indices)
     assert [len(classes) for classes in blurred.experiences] == [4, *[6] * 8, 4]
+
+
+@pytest.mark.parametrize("stream", ["class-incremental", "blurred", "iid"])
+def test_the_order_inside_experiences_can_be_that_of_the_runs_seed(train: Subset, stream: str) -> None:
+    def made(**given: object) -> Schedule:
+        return make_schedule(settings(stream=stream, **given), train, views=2)
+
+    usual, first, second = made(seed=2), made(seed=1, sample_order="seed"), made(seed=2, sample_order="seed")
+    assert made(seed=1).fingerprint == usual.fingerprint
+    assert len({usual.fingerprint, first.fingerprint, second.fingerprint}) == 3
+    assert (first.borders, first.cbp) == (usual.borders, usual.cbp)
+    if stream == "class-incremental":
+        assert first.experiences == usual.experiences
+        assert torch.equal(first.indices(0, 90).sort().values, usual.indices(0, 90).sort().values)
+
+
+def test_the_usual_order_is_in_no_digest() -> None:
+    usual, changed = settings(), settings(sample_order="seed")
+    assert usual.to_dict()["sample_order"] == "data"
+    assert "sample_order" not in usual.only("experiment")
+    assert changed.only("experiment")["sample_order"] == "seed"
+    assert usual.digest() != changed.digest()
+    assert usual.difference(changed) == changed.difference(usual) == "sample_order"
 
 
 def test_an_ordered_stream_follows_a_column_of_the_data_set(train: Subset) -> None:

@@ -72,12 +72,12 @@ def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> Non
 
 def test_the_table_says_what_there_is_to_say(plan: Sweep, log: TrialLog) -> None:
     assert to_markdown(trial_table(plan, log)).splitlines() == [
-        "| trial | lr | omega | validation final % | seeds | CBP | state |",
-        "| --- | --: | --: | --: | --: | --: | --- |",
-        "| 3 | 0.3 | 0.3 | 36.00 ± 0.00 | 2 | 600 | done |",
-        f"| 1 | 0.1 | 0.3 | 35.00 ± {statistics.stdev([30, 40]):.2f} | 2 | 600 | done |",
-        "| 2 | 0.1 | 1 | – | – | 600 | failed: the loss became NaN |",
-        "| 4 | 0.3 | 1 | – | – | 600 | open |",
+        "| trial | strategy | lr | omega | validation final % | seeds | CBP | state |",
+        "| --- | --- | --: | --: | --: | --: | --: | --- |",
+        "| 3 | CLA-E | 0.3 | 0.3 | 36.00 ± 0.00 | 2 | 600 | done |",
+        f"| 1 | CLA-E | 0.1 | 0.3 | 35.00 ± {statistics.stdev([30, 40]):.2f} | 2 | 600 | done |",
+        "| 2 | CLA-E | 0.1 | 1 | – | – | 600 | failed: the loss became NaN |",
+        "| 4 | CLA-E | 0.3 | 1 | – | – | 600 | open |",
     ]
 
 
@@ -217,8 +217,8 @@ def test_a_sweep_over_strategies_leaves_omega_out_where_it_is_not_read(tmp_path:
         ({"strategy": "cla-e", "omega": 1.0}, "done"),
     ]
     assert len(list((tmp_path / "sweep").glob("trials/*/*/result.json"))) == 3
-    row = next(row for row in trial_table(plan, log).rows if row.values[0].text == "er")
-    assert row.values[1].plain() == "–"
+    row = next(row for row in trial_table(plan, log).rows if row.values[1].text == "er")
+    assert (row.values[0].text, row.values[2].plain()) == ("ER w/ reservoir", "–")
     assert "omega" not in best_yaml(plan, log, log.trials[0])
     assert at_edges(plan, log.trials[0]) == []
     plot_scores(plan, log, tmp_path / "plot.svg")

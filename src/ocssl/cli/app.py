@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
-from ocssl.cli.flags import live_settings, run_settings, with_flags
+from ocssl.cli.flags import PluginGroup, live_settings, run_settings, with_flags
 from ocssl.version import __version__
 
 app = typer.Typer(
     name="ocssl",
+    cls=PluginGroup,
     help="Online continual self-supervised learning from drifting image streams.",
     epilog="Example: ocssl run --dataset cifar100 --strategy cla-e --budget high",
     no_args_is_help=True,

@@ -91,13 +91,12 @@ def _run(seeds: Iterable[int], folder: Path, quick: bool) -> Results:
     from ocssl.device import threads
     from ocssl.engines import EngineOptions, Job, make_engine
     from ocssl.errors import OcsslError
-    from ocssl.results.names import row_label, row_name
-    from ocssl.runs.naming import run_name, strategy_label
+    from ocssl.runs.naming import label, run_name
     from ocssl.runs.presets import resolve
 
     changes = QUICK if quick else {}
     configs = [resolve({**SETTINGS, **run, "seed": seed, **changes}) for seed in seeds for run in RUNS]
-    names = [f"{strategy_label(config)}, seed {config.learner.seed}" for config in configs]
+    names = [f"{label(config)}, seed {config.learner.seed}" for config in configs]
     jobs = [Job(name, config.to_dict(), folder / run_name(config)) for name, config in zip(names, configs, strict=True)]
     engine = make_engine(EngineOptions(workers=1 if quick else len(RUNS), quiet=True))
     results: dict[str, Result] = {}
@@ -108,7 +107,7 @@ def _run(seeds: Iterable[int], folder: Path, quick: bool) -> Results:
             results[done.job.name] = done.result
     found: dict[str, list[Result]] = {}
     for result in map(results.__getitem__, names):
-        found.setdefault(row_label(row_name(result.strategy, result.memory)), []).append(result)
+        found.setdefault(result.label, []).append(result)
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
@@ -66,6 +66,46 @@ def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[Typ
     return SettingsCommand
 
 
+class PluginGroup(TyperGroup):
+    """Commands that all take ``--plugin MODULE``, before and after their names.
+
+    The modules are imported before anything else is read, since their settings are flags, too.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        _offer_plugins(self)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Import the modules that are named, and leave the rest to the command."""
+        modules, rest = [], []
+        words = iter(args)
+        for word in words:
+            if word == "--":
+                rest += [word, *words]
+            elif word == "--plugin":
+                modules.append(next(words, ""))
+            elif word.startswith("--plugin="):
+                modules.append(word.partition("=")[2])
+            else:
+                rest.append(word)
+        if "" in modules:
+            ctx.fail("Option '--plugin' requires an argument.")
+        if modules and not ctx.resilient_parsing:
+            from ocssl.plugins import name_plugins
+
+            name_plugins(modules, "--plugin", here=True)
+        return super().parse_args(ctx, rest)
+
+
+def _offer_plugins(command: Any) -> None:
+    """Show ``--plugin`` in the help of a command and of those below it."""
+    option = typer.Option("--plugin", metavar="MODULE", expose_value=False, help="Module of your own parts.")
+    command.params += _made({"plugin": Annotated[list[str] | None, option]})
+    for inner in getattr(command, "commands", {}).values():
+        _offer_plugins(inner)
+
+
 def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
     """The settings given as flags, then those given as ``--set KEY=VALUE``."""
     from ocssl.common.yaml import assignments
@@ -74,16 +114,20 @@ def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
 
 
 def _params(entries: Mapping[str, Declared]) -> list[Any]:
-    """Typer's parameters for settings, made as for a function that has these arguments."""
+    """Typer's parameters for settings."""
+    return _made({name: _annotation(name, entry) for name, entry in entries.items()})
+
+
+def _made(hints: Mapping[str, Any]) -> list[Any]:
+    """Typer's parameters, made as for a function that has these arguments."""
 
     def stub(**settings: Any) -> None: ...
 
-    hints = {name: _annotation(name, entry) for name, entry in entries.items()}
     keyword = inspect.Parameter.KEYWORD_ONLY
     stub.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in hints.items()]
     )
-    stub.__annotations__ = hints
+    stub.__annotations__ = dict(hints)
     app = typer.Typer(add_completion=False)
     app.command()(stub)
     return list(get_command(app).params)

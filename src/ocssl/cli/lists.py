@@ -22,7 +22,7 @@ def list_names(
 ) -> None:
     """Names that `ocssl run` knows, and their settings.
 
-    Modules named in OCSSL_PLUGINS, separated by commas, add theirs.
+    Modules named by --plugin, or in OCSSL_PLUGINS with commas between, add theirs.
 
     Example: ocssl list strategies, or: ocssl list settings
     """

@@ -29,17 +29,22 @@ def run(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run.", rich_help_panel=FILES)
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run.", rich_help_panel=FILES)] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resume on other images or code, too.", rich_help_panel=FILES)
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=FILES)] = False,
 ) -> None:
     """Train on a stream, measure along it, and leave a folder with the numbers.
 
-    Example: ocssl run --dataset cifar100 --strategy cla-e --method simsiam --budget high
+    Example: ocssl run --dataset cifar100 --strategy cla-e --budget high
     """
     from ocssl.distributed import process_group
-    from ocssl.errors import OcsslError, PeerError
+    from ocssl.errors import ConfigError, OcsslError, PeerError
     from ocssl.runs.config import merged, read_settings
     from ocssl.runs.progress import make_progress
 
+    if force and resume is None:
+        raise ConfigError("--force is for --resume; leave it out")
     settings = merged(read_settings(config) if config else {}, given(ctx, assignments))
     leads = True
     try:
@@ -47,7 +52,7 @@ def run(
             leads = group.is_main
             progress = make_progress(quiet=quiet)
             if resume is not None:
-                said = _resume(resume, output, settings, progress)
+                said = _resume(resume, output, settings, progress, force)
             else:
                 said = _start(settings, output, progress)
             if leads:
@@ -70,7 +75,7 @@ def _start(settings: dict[str, Any], output: Path | None, progress: Progress) ->
     return _summary(place, start(config, place, progress))
 
 
-def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: Progress) -> str:
+def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: Progress, force: bool) -> str:
     from ocssl.errors import ConfigError
     from ocssl.results.result import read_result
     from ocssl.runs.folder import RunFolder
@@ -82,7 +87,7 @@ def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: 
         with_changes(RunFolder(run), settings)
         progress.info(f"'{run}' is finished already")
         return _summary(run, read_result(run))
-    return _summary(run, resume(run, settings, progress))
+    return _summary(run, resume(run, settings, progress, force=force))
 
 
 def _summary(place: Path, result: Result) -> str:

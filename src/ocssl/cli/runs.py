@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ def show(
 
     Example: ocssl show runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0
     """
+    import yaml
     from rich.console import Console
 
     from ocssl.results import read_result
@@ -32,14 +34,14 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
-    config = folder.read_config()
     result = read_result(run) if folder.result.exists() else None
+    config = result.config if result else folder.read_config().to_dict()
     for name, text in _summary(result) if result else _unfinished(folder):
         console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
     if result and matrix:
         console.print(to_rich(_matrix(result)))
     if settings:
-        console.print(config.to_yaml())
+        console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def compare(
@@ -128,14 +130,15 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
         yield "These runs follow different protocols; their numbers do not compare."
     if len({result.measured_on for result in results}) > 1:
         yield "Some of these runs were measured on validation images, others on test images."
-    if len({(result.dataset, result.fingerprint) for result in results if result.strategy != "iid"}) > 1:
+    online = [result for result in results if result.strategy != "iid"]
+    if not all(one.dataset == other.dataset and one.same_stream(other) for one, other in combinations(online, 2)):
         yield "These runs saw different streams."
 
 
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
     from ocssl.common.console import duration, percent
 
-    yield "run", ", ".join(filter(None, _words(result)))
+    yield "run", ", ".join(filter(None, (result.title, *_words(result))))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
     yield "along", _along(result.curve)
@@ -148,15 +151,19 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
     preparing = f"{duration(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
     yield "time", f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
     device = result.hardware.get("gpu") or result.hardware.get("cpu")
+    if result.plugins:
+        yield "plugins", ", ".join(f"{plugin.module} {(plugin.digest or 'unknown')[:8]}" for plugin in result.plugins)
     yield "made", f"{result.finished} by {result.code} on {device or 'an unknown device'}"
     yield from (("warning", warning) for warning in result.warnings)
 
 
 def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
-    from ocssl.runs.naming import label
+    from ocssl.results.names import setting_text
+    from ocssl.runs.naming import label, overrides
 
     lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
-    yield "run", f"{label(config)}, {config.dataset}, seed {config.learner.seed}: not finished"
+    words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
+    yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
     if train := [line for line in lines if line["kind"] == "train"]:
         samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
         yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
@@ -182,14 +189,14 @@ def _matrix(result: Result) -> Table:
 
 
 def _words(*results: Result) -> list[str]:
-    """Runs of one experiment in a few words, some of them empty."""
+    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
     from ocssl.results.names import heading
 
     result = results[0]
     seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
     what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
     images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
-    return [result.label, *what, f"{heading(result.protocol)} protocol", images, seeds]
+    return [*what, f"{heading(result.protocol)} protocol", images, seeds]
 
 
 def _groups(results: dict[Path, Result]) -> tuple[str, dict[str, Group]]:
@@ -197,21 +204,34 @@ def _groups(results: dict[Path, Result]) -> tuple[str, dict[str, Group]]:
     from ocssl.results import Group, ResultFile
 
     files = [ResultFile(path, result) for path, result in results.items()]
-    together: dict[tuple[object, ...], list[ResultFile]] = {}
+    together: list[list[ResultFile]] = []
     for file in files:
-        twins = sum(other.experiment == file.experiment and other.result.seed == file.result.seed for other in files)
-        kind = (*file.experiment, file.result.fingerprint) if twins == 1 else (file.path,)
-        together.setdefault(kind, []).append(file)
-    title, labels = _labels({group[0].path: [file.result for file in group] for group in together.values()})
-    return title, {label: Group(tuple(group)) for label, group in zip(labels, together.values(), strict=True)}
+        twins = [
+            other for other in files if other.experiment == file.experiment and other.result.seed == file.result.seed
+        ]
+        alike = (
+            group
+            for group in together
+            if group[0].experiment == file.experiment and group[0].result.same_stream(file.result) and len(twins) == 1
+        )
+        if (group := next(alike, None)) is None:
+            together.append([file])
+        else:
+            group.append(file)
+    title, labels = _labels({group[0].path: [file.result for file in group] for group in together})
+    return title, {label: Group(tuple(group)) for label, group in zip(labels, together, strict=True)}
 
 
 def _labels(results: dict[Path, list[Result]]) -> tuple[str, list[str]]:
     """The words that all groups share, and the others of each; with a part of its path where these are the same."""
+    from ocssl.results.labels import row_labels
+
+    rows, settings = row_labels([group[0] for group in results.values()])
     words = [_words(*group) for group in results.values()]
-    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if place and len(set(parts)) == 1]
-    title = ", ".join(words[0][place] for place in shared if words[0][place])
-    labels = [", ".join(part for place, part in enumerate(own) if part and place not in shared) for own in words]
+    shared = [place for place, parts in enumerate(zip(*words, strict=True)) if len(set(parts)) == 1]
+    title = ", ".join([*(words[0][place] for place in shared if words[0][place]), *settings])
+    others = [[part for place, part in enumerate(own) if part and place not in shared] for own in words]
+    labels = [", ".join([row, *parts]) for row, parts in zip(rows, others, strict=True)]
     folder = os.path.commonpath([path.parent for path in results])
     return title, [
         label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, folder)})"

@@ -45,6 +45,7 @@ def sweep(
     from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError, MissingExtraError
+    from ocssl.plugins import as_flags
     from ocssl.results.render.terminal import to_rich
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
@@ -71,7 +72,7 @@ def sweep(
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
-    typer.echo(f"best: ocssl run --config {shlex.quote(str(place / 'best.yaml'))}")
+    typer.echo(" ".join(["best: ocssl run --config", shlex.quote(str(place / "best.yaml")), *as_flags()]))
     best = log.best()
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best) if best else []:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import mmap
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ocssl.common.files import atomic_write
 from ocssl.errors import ConfigError, InputError
 
 Channels = tuple[float, float, float]
@@ -21,6 +25,7 @@ Columns = Callable[[str], ColumnArray] | None
 
 IMAGENET_MEAN: Channels = (0.485, 0.456, 0.406)
 IMAGENET_STD: Channels = (0.229, 0.224, 0.225)
+HASHED_AT_ONCE = 32 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,26 @@ class Dataset(ABC):
             raise ConfigError(f"{self.name} has no column '{name}'")
         return self._columns(name)
 
+    def digest(self) -> str:
+        """SHA-256 of the images and labels: equal for equal ones, whatever files they were decoded from.
+
+        >>> one, other = torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.ones(2, 3, 8, 8, dtype=torch.uint8)
+        >>> ResidentDataset(one, DatasetInfo("a")).digest() == ResidentDataset(one, DatasetInfo("b")).digest()
+        True
+        >>> ResidentDataset(one, DatasetInfo("a")).digest() == ResidentDataset(other, DatasetInfo("a")).digest()
+        False
+        """
+        labels = b"" if self.labels is None else self.labels.cpu().numpy().astype("<i8").tobytes()
+        shape = f"{len(self)} {self.image_size} {self._digest_pixels()}\n"
+        return hashlib.sha256(shape.encode() + labels).hexdigest()
+
+    def _digest_pixels(self) -> str:
+        digest, many = hashlib.sha256(), max(1, HASHED_AT_ONCE // (3 * self.image_size**2))
+        for start in range(0, len(self), many):
+            images = self.images(torch.arange(start, min(start + many, len(self))))
+            digest.update(images.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
     def __repr__(self) -> str:
         labelled = f", {len(self.classes)} classes" if self.labels is not None else ""
         return f"<{self.name}: {len(self)} images of {self.image_size}×{self.image_size}{labelled}>"
@@ -137,9 +162,12 @@ class MappedDataset(Dataset):
         self, path: Path, image_size: int, info: DatasetInfo, labels: Tensor | None = None, columns: Columns = None
     ) -> None:
         super().__init__(info, image_size, labels, columns)
+        self._path = path
         with open(path, "rb") as file:
+            stat = os.fstat(file.fileno())
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._pixels = np.frombuffer(self._map, dtype=np.uint8).reshape(-1, 3, image_size, image_size)
+        self._stamp = f"{stat.st_size} {stat.st_mtime_ns}"
         self._touched = 0
 
     def __len__(self) -> int:
@@ -152,3 +180,15 @@ class MappedDataset(Dataset):
             self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
         return torch.from_numpy(images)
+
+    def _digest_pixels(self) -> str:
+        """Computed once: kept beside the file, for as long as the file has this size and time of change."""
+        kept = self._path.with_suffix(".sha256")
+        with contextlib.suppress(OSError):
+            digest, _, stamp = kept.read_text().strip().partition(" ")
+            if stamp == self._stamp:
+                return digest
+        digest = super()._digest_pixels()
+        with contextlib.suppress(OSError):  # a cache that cannot be written to, or a scratch file that is gone
+            atomic_write(kept, f"{digest} {self._stamp}\n")
+        return digest

@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol
 from ocssl.common.console import warn
 from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
-from ocssl.errors import OcsslError, OutOfMemoryError
+from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
+from ocssl.plugins import changed
 from ocssl.results.result import Result, read_result
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
@@ -137,7 +138,10 @@ def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     if not finished:
         return resume(folder.path, config.to_dict(), progress)
     with_changes(folder, config.to_dict())  # refuses the result of another configuration
-    return read_result(folder.path)
+    result = read_result(folder.path)
+    if difference := changed(result.plugins, config.plugins()):
+        raise ConfigError(f"since '{folder.path}' was finished, {difference}; remove that run, or undo the change")
+    return result
 
 
 class JobQueue:

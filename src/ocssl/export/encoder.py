@@ -23,6 +23,7 @@ from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import backbones, build_backbone
 from ocssl.options import Options, validate
+from ocssl.plugins import recall_saved
 from ocssl.version import __version__
 
 KIND = "encoder"
@@ -184,6 +185,7 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         folder, kind = _find(path)
         facts, tensors = _read(folder, kind)
         if kind == "learner":
+            recall_saved(facts.get("plugins"), f"'{folder}'")
             settings = facts["config"] if "config" in facts else facts["parameters"]
             facts = _facts(settings, facts["seen"], facts["budget"]["spent"])
             tensors = checkpoint.sub_state(tensors, "encoder.backbone.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ocssl.common.console import short_count
 from ocssl.registry import unknown
 from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
-from ocssl.results.names import heading, row_label, row_name, style_name
+from ocssl.results.names import heading, row_name, setting_text, style_name
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.sections import Report, Row, Section
 from ocssl.results.table import Table, TableColumn, TableRow, Value
@@ -112,6 +112,8 @@ def _seconds(values: dict[int, float]) -> Value:
 
 
 def _notes(section: Section) -> Iterator[str]:
+    if section.shared:
+        yield f"All rows: {', '.join(section.shared)}."
     same = " (as in the paper: the same runs)"
     tuned = [
         f"{section.label(row)}: {_tuned_words(row)}{same if row.tuned is row.ours else ''}"
@@ -132,7 +134,7 @@ def _notes(section: Section) -> Iterator[str]:
 
 
 def _tuned_words(row: Row) -> str:
-    return ", ".join(f"{'ω' if name == 'omega' else name} {value:g}" for name, value in row.tuned_values.items())
+    return ", ".join(setting_text(name, value) for name, value in row.tuned_values.items())
 
 
 def runs_table(report: Report) -> Table:
@@ -159,8 +161,7 @@ def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
     )
     flags = [f"on {result.measured_on} images"] if result.measured_on != "test" else []
     flags += ["disagrees with another file"] if conflicting else []
-    label = row_label(name)
-    return TableRow(label, values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,))
+    return TableRow(result.title, values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,))
 
 
 def terminal_table(section: Section) -> Table:

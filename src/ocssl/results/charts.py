@@ -137,7 +137,7 @@ def _run(file: ResultFile, conflicting: bool) -> Values:
     seed = f"seed {result.seed}"
     facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
     return {
-        "name": ", ".join(filter(None, (result.label, *map(heading, (result.method or "", result.dataset)), seed))),
+        "name": ", ".join(filter(None, (result.title, *map(heading, (result.method or "", result.dataset)), seed))),
         "facts": {name: getattr(result, name) for name in facts},
         "path": str(file.path),
         "conflicting": conflicting,

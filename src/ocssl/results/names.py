@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 from zlib import crc32
 
+from ocssl.common.console import short_value
 from ocssl.results.published import read_yaml
 
 LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
+COSTS = ("stream_batch", "batch", "passes")
+SAID_IN_TITLES = ("evaluate", "measure_on")
+SYMBOLS = {"stream_batch": "b_s", "batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "alpha": "α"}
+"""As the settings declare them; a test holds the two together."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,7 @@ def row_name(strategy: str, memory: str | None) -> str:
     >>> row_name("er", "fifo"), row_name("cla-e", "fifo")
     ('er-fifo', 'cla-e')
     """
-    if strategy == "er":
-        return "er-fifo" if memory == "fifo" else "er-reservoir"
-    return strategy
+    return f"er-{memory}" if strategy == "er" else strategy
 
 
 def row_label(row: str) -> str:
@@ -57,6 +60,15 @@ def row_label(row: str) -> str:
     ('ER w/ FIFO', 'mine')
     """
     return str(read_yaml("names")["labels"].get(row, row))
+
+
+def setting_text(name: str, value: object) -> str:
+    """A setting as labels and captions write it.
+
+    >>> setting_text("omega", 0.3), setting_text("probe.lr", 0.05)
+    ('ω 0.3', 'probe.lr 0.05')
+    """
+    return f"{SYMBOLS.get(name, name)} {short_value(value)}"
 
 
 def heading(name: str) -> str:

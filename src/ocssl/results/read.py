@@ -253,9 +253,12 @@ def _result_paths(place: Path) -> Iterator[Path]:
 
 def _conflicts(files: Sequence[ResultFile]) -> dict[int, Problem]:
     """Seeds of an experiment that do not count: there is no mean over different streams or over contradictions."""
-    streams = {file.result.fingerprint: file for file in reversed(files)}
+    streams: list[ResultFile] = []  # one file of each
+    for file in files:
+        if not any(file.result.same_stream(other.result) for other in streams):
+            streams.append(file)
     if len(streams) > 1:
-        named = " and ".join(f"'{file.path}'" for file in reversed(streams.values()))
+        named = " and ".join(f"'{file.path}'" for file in streams)
         sentence = f"runs of one experiment saw different streams: {named}; none counts until one stream is left"
         problem = Problem(tuple(file.path for file in files), sentence)
         return {file.result.seed: problem for file in files}

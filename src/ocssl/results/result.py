@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ocssl.errors import ConfigError, DataError, unreadable
+from ocssl.plugins import Plugin
+from ocssl.results.names import SAID_IN_TITLES, setting_text
 
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Protocol = Literal["clean", "authors"]
@@ -48,7 +50,7 @@ class Result(BaseModel):
 
     Attributes:
         key: identifies the experiment: the same for every seed, device and execution.
-        label: the experiment in a few words, as the row of a table.
+        label: the strategy as papers print it, with its memory where that is not the usual one.
         name: the run in a few words, seed included; the stem of its file.
         overrides: settings in which the experiment differs from the paper's with the same strategy, method, memory,
             data set, protocol, b_s, b and n_p; empty for the paper's own.
@@ -71,7 +73,9 @@ class Result(BaseModel):
         borders: stream samples seen at each point of the curve.
         experiences: the classes of each experience.
         samples: length of the stream.
-        fingerprint: digest of the stream.
+        fingerprint: digest of the order of the stream.
+        pixels: digest of the images and their labels, by split; None in results of earlier versions.
+        plugins: modules outside ocssl that parts come from; None in results of earlier versions.
         warnings: warnings of the run.
         config: every setting by name.
         code: commit or version of the code.
@@ -103,6 +107,8 @@ class Result(BaseModel):
     experiences: list[list[int]]
     samples: int = Field(ge=1)
     fingerprint: str
+    pixels: dict[str, str] | None = None
+    plugins: list[Plugin] | None = None
     warnings: list[str]
     config: Config
     versions: dict[str, str]
@@ -122,6 +128,12 @@ class Result(BaseModel):
         if trained_on(self.dataset) != self.config["dataset"]:
             raise ValueError(f"dataset is {self.dataset}, but the run trained on {self.config['dataset']}")
         return self
+
+    @property
+    def title(self) -> str:
+        """The label, and every setting that differs from the paper's."""
+        changed = {name: value for name, value in self.overrides.items() if name not in SAID_IN_TITLES}
+        return ", ".join([self.label, *(setting_text(name, value) for name, value in changed.items())])
 
     @property
     def strategy(self) -> str:
@@ -164,6 +176,16 @@ class Result(BaseModel):
         prefix = "online_" if self.config["stream"] == "iid" else ""
         b_s, n_p = self.config[f"{prefix}stream_batch"], self.config[f"{prefix}passes"]
         return int(b_s), int(self.config["batch"]), int(n_p)
+
+    def same_stream(self, other: Result) -> bool:
+        """Whether two runs saw the same images in the same order, as far as their results say.
+
+        Where the run's seed orders the samples, runs of different seeds differ in nothing else.
+        """
+        by_seed = self.seed != other.seed and all(one.config.get("sample_order") == "seed" for one in (self, other))
+        ours, theirs = self.pixels or {}, other.pixels or {}
+        same_pixels = all(ours[split] == theirs[split] for split in ours.keys() & theirs.keys())
+        return same_pixels and (by_seed or self.fingerprint == other.fingerprint)
 
     def to_json(self) -> str:
         """The content of the file."""

@@ -5,16 +5,16 @@ Results of two protocols, of two data sets or of test and validation images neve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.console import short_value
 from ocssl.errors import DataError
 from ocssl.results.differences import best_rows
-from ocssl.results.names import file_part, heading, row_label, row_name, style_name
+from ocssl.results.labels import row_labels
+from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
 from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
@@ -38,7 +38,6 @@ NETWORK = ("backbone", "width", "stem", "variant", "mean", "std")
 
 UNLISTED = "other"
 FLOOR_STYLE = "random"
-SYMBOLS = {"batch": "b", "passes": "n_p", "omega": "ω", "tau": "τ", "stream_batch": "b_s"}
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ class Section:
     Attributes:
         rows: those of the table.
         floors: :data:`FLOORS` that are no row of the table, measured or not.
+        shared: settings that all rows share and that differ from the paper's.
     """
 
     table: PaperTable
@@ -92,6 +92,7 @@ class Section:
     protocol: Protocol
     rows: tuple[Row, ...]
     floors: tuple[Row, ...] = ()
+    shared: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -157,9 +158,9 @@ def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     values = {name: getattr(group, number) for name, group in groups.items() if getattr(group, number)}
     results = [run.result for name in values for run in groups[name].runs.values()]
     budgets = {result.cbp_planned for result in results}
-    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets) or len({r.fingerprint for r in results}) > 1:
+    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
         return set()
-    return best_rows(values)
+    return best_rows(values) if all(one.same_stream(other) for one, other in combinations(results, 2)) else set()
 
 
 def sections_of(store: Store, table: PaperTable) -> list[Section]:
@@ -276,8 +277,10 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images))), title, ())
-        rows = tuple(_unlisted_row(group, groups) for group in groups)
-        yield _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
+        labels, shared = row_labels([group.files[0].result for group in groups])
+        rows = tuple(map(_unlisted_row, groups, labels))
+        found = _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
+        yield replace(found, shared=tuple(shared))
 
 
 def _kind(group: Group) -> tuple[str, ...]:
@@ -292,26 +295,10 @@ def _place(group: Group) -> tuple[Any, ...]:
     return name, *result.block[1:], result.config.get("lr") or 0.0, result.config.get("omega") or 0.0
 
 
-def _unlisted_row(group: Group, groups: Collection[Group]) -> Row:
-    """The label has the settings that differ from the paper's, or between experiments of one strategy."""
+def _unlisted_row(group: Group, label: str) -> Row:
     result = group.files[0].result
-    name = row_name(result.strategy, result.memory)
-    others = [other.files[0].result for other in groups]
-    marks = _marks(result, [other for other in others if row_name(other.strategy, other.memory) == name])
-    label, ranked = ", ".join([row_label(name), *marks]), result.strategy not in BOUNDS
+    name, ranked = row_name(result.strategy, result.memory), result.strategy not in BOUNDS
     return Row(f"{name}-{result.key[:8]}", label, style_name(name), group, result.block, result.method, ranked)
-
-
-def _marks(result: Result, alike: Collection[Result]) -> list[str]:
-    own, settings = _settings(result), [_settings(other) for other in alike]
-    varied = ["stream_batch", "batch", "passes", "memory", *(name for other in alike for name in other.overrides)]
-    names = [name for name in result.overrides if name not in ("measure_on", "evaluate")]  # which the title says
-    names += [name for name in varied if any(other.get(name) != own.get(name) for other in settings)]
-    return [f"{SYMBOLS.get(name, name)} {short_value(value)}" for name, value in own.items() if name in names]
-
-
-def _settings(result: Result) -> dict[str, Any]:
-    return result.config | dict(zip(("stream_batch", "batch", "passes"), result.block, strict=True)) | result.overrides
 
 
 @dataclass(frozen=True)

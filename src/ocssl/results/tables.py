@@ -86,7 +86,7 @@ class PaperRow:
             if not re.search(rf"{name}(-np\d+)?-seed\d+$", Path(str(result.config.get("init_from"))).name):
                 return False
             declared["init_from"] = result.config["init_from"]
-        known = result.overrides.keys() <= declared.keys() | NAMED
+        known = {name.partition(".")[0] for name in result.overrides} <= declared.keys() | NAMED
         return known and all(result.config.get(name) == value for name, value in declared.items())
 
 

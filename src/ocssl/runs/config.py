@@ -14,18 +14,21 @@ from typing import Any, Literal
 
 import yaml
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
 from ocssl.common.yaml import from_file
 from ocssl.config import LearnerConfig, parse_learner
-from ocssl.data import streams
+from ocssl.data import catalog, streams
 from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
-from ocssl.options import Declared, Options, combine, declared, marks, setting, validate
+from ocssl.options import Declared, Options, combine, declared, default_of, marks, setting, validate
+from ocssl.plugins import Plugin, describe, name_plugins, recall
 from ocssl.registry import unknown
 from ocssl.results.result import Protocol
 
 BudgetName = Literal["high", "low"]
+PLUGINS = "plugins"  # beside the settings in YAML files
 TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 
 
@@ -96,14 +99,23 @@ class RunConfig(Options):
         own = self.model_dump(mode="json", exclude={"learner"})
         return {**own, **self.learner.to_dict()}
 
+    def plugins(self) -> list[Plugin]:
+        """The plugins that its stream, its data set and the learner's parts come from."""
+        modules = streams.registry.modules(self.stream) | catalog.registry.modules(self.dataset)
+        return describe(modules.union(*(part.modules(name) for part, name in self.learner.named_parts())))
+
     def to_yaml(self) -> str:
-        """Every setting, as ``config.yaml`` has it."""
-        return yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        """Every setting, and the plugins that are needed, as ``config.yaml`` has it."""
+        plugins = {plugin.module: plugin.names for plugin in self.plugins()}
+        said = self.to_dict() | ({PLUGINS: plugins} if plugins else {})
+        return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
     def only(self, *affects: str) -> dict[str, Any]:
-        """The settings that affect the experiment, the numbers, or nothing."""
+        """The settings that affect the experiment, the numbers, or nothing; later ones only if not at their default."""
         fields = {**type(self).model_fields, **type(self.learner).model_fields}
-        return {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
+        found = {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
+        later = {name: to_jsonable_python(default_of(fields[name])) for name in found if marks(fields[name]).since}
+        return {name: value for name, value in found.items() if name not in later or value != later[name]}
 
     def digest(self) -> str:
         """A fingerprint of everything that decides a number."""
@@ -187,13 +199,30 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Settings from a YAML file."""
-    given = from_file(path)
+    """Settings from a YAML file, after the plugins that it names were imported."""
+    given = take_plugins(from_file(path), path)
     try:
         check_names({str(name): value for name, value in given.items()})
     except ConfigError as error:
         raise ConfigError(f"'{path}': {error}") from error
     return given
+
+
+def take_plugins(given: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The content of a YAML file without its plugins, which are imported.
+
+    A list of modules must be importable. A run's own file has their parts, too, so that a part that is missing later
+    can be explained.
+    """
+    rest = {name: value for name, value in given.items() if name != PLUGINS}
+    match given.get(PLUGINS, []):
+        case dict(parts) if all(isinstance(names, list) for names in parts.values()):
+            recall({str(module): [str(name) for name in names] for module, names in parts.items()})
+        case list(modules) if all(isinstance(module, str) for module in modules):
+            name_plugins(modules, f"'{path}'")
+        case other:
+            raise ConfigError(f"'{path}': plugins must be a list of modules, not {other!r}")
+    return rest
 
 
 def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

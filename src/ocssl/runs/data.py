@@ -55,6 +55,13 @@ class DeviceDataset:
         """Changes with the files that the images come from, where those are known."""
         return self._dataset.info.identity
 
+    def digest(self) -> str:
+        """Of the images and labels."""
+        return self._dataset.digest()
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
     def column(self, name: str) -> Any:
         """A property of every image, by name."""
         return self._dataset.column(name)
@@ -113,6 +120,12 @@ class Splits:
     def subsets(self) -> tuple[Subset, Subset, Subset]:
         """All three, in the order that the probes take them."""
         return self.train, self.validation, self.test
+
+    @property
+    def datasets(self) -> dict[str, DeviceDataset]:
+        """The data sets behind them by split: ``train``, and ``test`` unless validation images are measured on."""
+        both = {"train": self.train.dataset, "test": self.test.dataset}
+        return both if self.test.dataset is not self.train.dataset else {"train": self.train.dataset}
 
     @cached_property
     def classes(self) -> int:
@@ -230,7 +243,13 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         data_seed=config.data_seed,
         stream_batch=stream_batch,
         column=train.dataset.column,
+        **_order(config),
     )
+
+
+def _order(config: RunConfig) -> dict[str, Any]:
+    """The run's own seed, where that orders the samples."""
+    return {"order_seed": config.learner.seed} if getattr(config, "sample_order", "data") == "seed" else {}
 
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
@@ -252,7 +271,12 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
     # Batches run on from one epoch into the next, so that every step is full and the cost is exact.
     epochs = max(epochs, math.ceil(steps * batch / len(train)))
     stream = kind.build(
-        train.dataset.labels, indices=train.indices, data_seed=config.data_seed, stream_batch=batch, epochs=epochs
+        train.dataset.labels,
+        indices=train.indices,
+        data_seed=config.data_seed,
+        stream_batch=batch,
+        epochs=epochs,
+        **_order(config),
     )
     return _schedule(stream, (steps * batch,), (classes,), steps * batch * views)
 

@@ -29,8 +29,9 @@ from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
+from ocssl.plugins import as_flags
 from ocssl.runs import format1
-from ocssl.runs.config import RunConfig
+from ocssl.runs.config import RunConfig, take_plugins
 
 
 class RunFolder:
@@ -50,7 +51,7 @@ class RunFolder:
     @property
     def go_on(self) -> str:
         """The command that goes on with the run, ready for a shell."""
-        return f"ocssl run --resume {shlex.quote(str(self.path))}"
+        return " ".join(["ocssl run --resume", shlex.quote(str(self.path)), *as_flags()])
 
     def check_free(self) -> None:
         """Refuse a folder that holds a run or anything else."""
@@ -74,7 +75,7 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return format1.upgrade_config(from_file(self.config))
+        return format1.upgrade_config(take_plugins(from_file(self.config), self.config))
 
     def digests(self, config: RunConfig) -> set[str]:
         """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""

@@ -30,6 +30,7 @@ from ocssl.runs.data import Prefetcher, Schedule, Splits
 from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of, split_features
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.progress import Progress, Status
+from ocssl.runs.provenance import Provenance
 from ocssl.runs.state import START, Measurement, RunState, make_result
 from ocssl.runs.trackers import Trackers
 
@@ -49,6 +50,7 @@ class RunLoop:
         learner, state: as they are at the start, or as a checkpoint had them.
         splits: what is learned from and measured on.
         schedule: which images arrive when.
+        provenance: saved with every checkpoint.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class RunLoop:
         state: RunState,
         splits: Splits,
         schedule: Schedule,
+        provenance: Provenance,
         trackers: Trackers,
         progress: Progress,
     ) -> None:
@@ -68,6 +71,7 @@ class RunLoop:
         self.state = state
         self.splits = splits
         self.schedule = schedule
+        self.provenance = provenance
         self.trackers = trackers
         self.progress = progress
         self.group = learner.train_state.group
@@ -86,7 +90,7 @@ class RunLoop:
         if self.learner.train_state.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.learner.train_state.device)
         with self._stop, self.progress:
-            self.trackers.warn = self._warn
+            self.trackers.warn = self.warn
             self.trackers.begin(self.config, self.folder)
             summary: dict[str, float] = {}
             try:
@@ -170,7 +174,7 @@ class RunLoop:
         )
         reason = collapsed(signs.get("feature_std"), signs.get("effective_rank"))
         if reason and not self.state.collapsed:
-            self._warn(f"at image {self.learner.seen} {reason}")
+            self.warn(f"at image {self.learner.seen} {reason}")
         self.state.collapsed = reason is not None
 
     def _between_stretches(self) -> None:
@@ -216,7 +220,12 @@ class RunLoop:
 
     def _save(self) -> None:
         self._run_probes()  # features are never saved, only what the probes made of them
-        besides = {"config": self.config.digest(), "samples": self.learner.seen, "threads": torch.get_num_threads()}
+        besides = {
+            "config": self.config.digest(),
+            "samples": self.learner.seen,
+            "threads": torch.get_num_threads(),
+            "provenance": self.provenance.model_dump(),
+        }
         state = self.state.to_dict() | besides
         place = self.folder.save(self.learner, state, self.config.keep_checkpoints)
         self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
@@ -231,7 +240,7 @@ class RunLoop:
                 self._run_probes()  # alone: the probes of a stack have features of one length
         self._save()
         self.folder.write_encoder(self.learner.network.state_dict())
-        result = make_result(config, self.schedule, self.learner, self.state)
+        result = make_result(config, self.schedule, self.learner, self.state, self.provenance)
         self.folder.write_result(result.to_json())
         self.folder.note("finished")
         return result
@@ -281,7 +290,8 @@ class RunLoop:
 
         return progress
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Warn: on the terminal, in the log and in the result."""
         self.state.warnings.append(text)
         self.folder.note(f"warning: {text}")
         warn(text)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from ocssl.common.console import short_value
 from ocssl.common.files import slug
-from ocssl.options import default_of, marks
+from ocssl.options import default_of
+from ocssl.plugins import Plugin
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
@@ -35,8 +37,13 @@ def experiment(config: RunConfig) -> dict[str, Any]:
     return settings
 
 
-def experiment_key(config: RunConfig) -> str:
+def experiment_key(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> str:
     """A digest of :func:`experiment`: equal for runs that differ in nothing but seed, device, speed and places.
+
+    The code of plugins counts, too.
+
+    Args:
+        plugins: those that ran; unset: the configuration's, as they are now.
 
     >>> table = {"strategy": "cla-e", "budget": "high"}
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"seed": 1, "execution": "eager"}))
@@ -46,7 +53,10 @@ def experiment_key(config: RunConfig) -> str:
     >>> experiment_key(resolve(table)) == experiment_key(resolve(table | {"tau": 0.99}))
     False
     """
-    return hashlib.sha256(json.dumps(experiment(config), sort_keys=True).encode()).hexdigest()
+    settings = experiment(config)
+    if code := {plugin.module: plugin.digest for plugin in (config.plugins() if plugins is None else plugins)}:
+        settings["plugins"] = code
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
@@ -70,10 +80,14 @@ class RunNames(NamedTuple):
     overrides: dict[str, Any]
 
 
-def names_of(config: RunConfig) -> RunNames:
-    """All names of a run at once."""
+def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> RunNames:
+    """All names of a run at once.
+
+    Args:
+        plugins: as :func:`experiment_key` takes them.
+    """
     changed = overrides(config)
-    return RunNames(experiment_key(config), _label(config, changed), _run_name(config, changed), changed)
+    return RunNames(experiment_key(config, plugins), label(config), _run_name(config, changed), changed)
 
 
 def run_name(config: RunConfig) -> str:
@@ -98,26 +112,13 @@ def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
 
 
 def label(config: RunConfig) -> str:
-    """A row or a legend entry: the strategy and memory that ran, and how they differ from the paper's.
+    """The strategy as papers print it, with its memory where that is not the usual one.
 
-    >>> label(resolve({"strategy": "er", "memory": "fifo", "budget": "high"}))
-    'ER w/ FIFO'
-    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "budget": "high", "tau": 0.99}))
-    'CLA-E, reservoir, τ 0.99'
+    >>> label(resolve({"strategy": "er", "memory": "fifo"})), label(resolve({"strategy": "cla-e"}))
+    ('ER w/ FIFO', 'CLA-E')
+    >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "tau": 0.99}))
+    'CLA-E, reservoir'
     """
-    return _label(config, overrides(config))
-
-
-def _label(config: RunConfig, changed: dict[str, Any]) -> str:
-    fields = _fields(config)
-    changed = {name: value for name, value in changed.items() if name not in ("evaluate", "measure_on")}
-    words = [strategy_label(config)]
-    words += [f"{marks(fields[name]).symbol or name} {short_value(value)}" for name, value in changed.items()]
-    return ", ".join(words)
-
-
-def strategy_label(config: RunConfig) -> str:
-    """The strategy as papers print it, with its memory where that is not the usual one."""
     if config.iid:
         return "i.i.d."
     parts = config.learner.parts()
@@ -145,17 +146,14 @@ def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
 
 def _preset(config: RunConfig, **more: Any) -> RunConfig:
     """The paper's run of the same strategy, objective, memory, data set, protocol and budget."""
-    learner = config.learner
-    given = {
-        "dataset": config.dataset,
-        "protocol": config.protocol,
-        "budget": config.budget,
-        "stream": "iid" if config.iid else None,
-        "strategy": learner.strategy,
-        "method": learner.method,
-        "memory": learner.memory,
-        **more,
-    }
+    stream = "iid" if config.iid else None
+    named = {name: getattr(config, name) for name in ("dataset", "protocol", "budget")}
+    parts = {name: getattr(config.learner, name) for name in ("strategy", "method", "memory")}
+    return _resolved(**named, **parts, stream=stream, **more)
+
+
+@lru_cache(maxsize=256)
+def _resolved(**given: Any) -> RunConfig:
     return resolve(given)
 
 
@@ -163,8 +161,16 @@ def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
     """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
     ours, theirs, fields = experiment(config), experiment(preset), _fields(config)
     usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
-    papers = {**usual, **theirs}
-    return {name: value for name, value in ours.items() if value != papers[name]}
+    papers = _flat({**usual, **theirs})
+    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of groups by names such as ``probe.lr``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _fields(config: RunConfig) -> dict[str, FieldInfo]:

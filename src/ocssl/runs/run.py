@@ -19,6 +19,7 @@ from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.learner import Learner
 from ocssl.nn import Encoder
 from ocssl.nn.ema import copy_weights
+from ocssl.plugins import changed
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig, merged, parse
 from ocssl.runs.data import Schedule, Splits, load_splits, make_schedule
@@ -26,6 +27,7 @@ from ocssl.runs.environment import runs_at_once
 from ocssl.runs.folder import RunFolder, open_folder
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.progress import Progress
+from ocssl.runs.provenance import Provenance
 from ocssl.runs.state import RunState
 from ocssl.runs.trackers import Trackers
 
@@ -44,18 +46,28 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
     if config.evaluate != "never":
         _check_measurable(config, splits, schedule)
+    provenance = _provenance(config, learner, splits, schedule)
     with folder.lock():
         folder.create(config)
         folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
-        loop = RunLoop(config, folder, learner, state, splits, schedule, trackers, progress or Progress())
+        loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress or Progress())
         return loop.complete()
 
 
-def resume(path: str | Path, changes: Mapping[str, Any] | None = None, progress: Progress | None = None) -> Result:
+def resume(
+    path: str | Path,
+    changes: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    *,
+    force: bool = False,
+) -> Result:
     """Go on with a run from its last checkpoint, or from its start if it has none.
+
+    Other images, another stream or other code of a plugin than those of the checkpoint are refused.
 
     Args:
         changes: settings to have from now on; only those that affect no number may differ.
+        force: go on with them all the same; the result's ``warnings`` name the first difference.
     """
     _check_environment()
     folder = open_folder(path)
@@ -63,12 +75,31 @@ def resume(path: str | Path, changes: Mapping[str, Any] | None = None, progress:
     trackers = _trackers(config)
     with folder.lock(), threads(_threads_of(folder)):
         folder.remove_drafts()
-        learner, state = _restore(config, folder)
+        saved = _last_state(config, folder)
+        before = Provenance.from_state(saved)
+        if before is not None and not force:  # the learner may not even fit other code
+            _refuse(folder, changed(before.plugins, config.plugins()))
+        learner, state = _restore(config, folder, saved)
         splits = _splits(config, learner)
         schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
+        provenance = _provenance(config, learner, splits, schedule)
+        difference = provenance.difference(before) if before is not None else None
+        if not force:
+            _refuse(folder, difference)
+        folder.cut_metrics(saved.get("metrics_bytes", 0))
         folder.note(f"resumed at image {learner.seen}")
-        loop = RunLoop(config, folder, learner, state, splits, schedule, trackers, progress or Progress())
+        loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress or Progress())
+        if difference is not None:
+            loop.warn(f"at image {learner.seen} the run was resumed with --force, although {difference}")
         return loop.complete()
+
+
+def _refuse(folder: RunFolder, difference: str | None) -> None:
+    if difference is not None:
+        raise ConfigError(
+            f"since '{folder.list_checkpoints()[-1]}' was saved, {difference}; undo that, or go on all the same with: "
+            f"{folder.go_on} --force"
+        )
 
 
 def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
@@ -131,20 +162,30 @@ def _begin(config: RunConfig) -> tuple[Learner, RunState]:
     return learner, state
 
 
-def _restore(config: RunConfig, folder: RunFolder) -> tuple[Learner, RunState]:
+def _last_state(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+    """What the last checkpoint says of the run; empty without any."""
     checkpoints = folder.list_checkpoints()
     if not checkpoints:
-        folder.cut_metrics(0)
-        return _begin(config)
-    latest = checkpoints[-1]
+        return {}
     with _hint(checkpoints):
-        saved = folder.read_state(latest)
+        saved = folder.read_state(checkpoints[-1])
         if saved.get("config") not in folder.digests(config):
-            raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{latest}' was made; change it back")
-        learner, state = Learner.load(latest / "learner", device=config.learner.device), RunState.from_dict(saved)
+            raise ConfigError(
+                f"'{folder.config}' was changed since the checkpoint '{checkpoints[-1]}' was made; change it back"
+            )
+        Provenance.from_state(saved)
+    return saved
+
+
+def _restore(config: RunConfig, folder: RunFolder, saved: dict[str, Any]) -> tuple[Learner, RunState]:
+    checkpoints = folder.list_checkpoints()
+    if not checkpoints:
+        return _begin(config)
+    place = checkpoints[-1] / "learner"
+    with _hint(checkpoints):
+        learner, state = Learner.load(place, device=config.learner.device), RunState.from_dict(saved)
         if learner.config != config.learner:
-            raise CheckpointError(f"'{latest / 'learner'}' is the learner of another run")
-    folder.cut_metrics(saved["metrics_bytes"])
+            raise CheckpointError(f"'{place}' is the learner of another run")
     return learner, state
 
 
@@ -177,6 +218,13 @@ def _splits(config: RunConfig, learner: Learner) -> Splits:
     group = learner.train_state.group
     with group.no_timeout(), group.main_first():
         return load_splits(config, learner.train_state.device)
+
+
+def _provenance(config: RunConfig, learner: Learner, splits: Splits, schedule: Schedule) -> Provenance:
+    """In a process group the main process reads large sets, and the others find their digests in the cache."""
+    group = learner.train_state.group
+    with group.no_timeout(), group.main_first():
+        return Provenance.of(config, splits, schedule)
 
 
 def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> None:

@@ -16,6 +16,7 @@ from ocssl.runs.data import Schedule
 from ocssl.runs.evaluate import ENCODERLESS
 from ocssl.runs.naming import names_of
 from ocssl.runs.presets import is_papers_budget
+from ocssl.runs.provenance import Provenance
 
 START = "start"
 
@@ -78,7 +79,9 @@ def _measurement(entry: dict[str, Any]) -> Measurement:
     return Measurement(entry["samples"], accuracy(entry["linear"]), accuracy(entry["knn"]))
 
 
-def make_result(config: RunConfig, schedule: Schedule, learner: Learner, state: RunState) -> Result:
+def make_result(
+    config: RunConfig, schedule: Schedule, learner: Learner, state: RunState, provenance: Provenance
+) -> Result:
     """Everything that ``result.json`` holds."""
     points = [str(number + 1) for number in range(len(schedule.borders)) if str(number + 1) in state.measured]
     measured = [state.measured[point] for point in points]
@@ -87,7 +90,7 @@ def make_result(config: RunConfig, schedule: Schedule, learner: Learner, state: 
     named = {"untrained" if config.init_from is None else "initial": START} | {name: name for name in ENCODERLESS}
     floors = {name: state.measured[point] for name, point in named.items() if point in state.measured}
     return Result(
-        **names_of(config)._asdict(),
+        **names_of(config, provenance.plugins)._asdict(),
         dataset=config.dataset,
         budget=config.budget if config.budget and is_papers_budget(config) else "custom",
         final=linear.final if linear else None,
@@ -109,7 +112,9 @@ def make_result(config: RunConfig, schedule: Schedule, learner: Learner, state: 
         borders=[entry.samples for entry in measured],
         experiences=[list(classes) for classes in schedule.experiences],
         samples=len(schedule),
-        fingerprint=schedule.fingerprint,
+        fingerprint=provenance.fingerprint,
+        pixels=provenance.pixels,
+        plugins=provenance.plugins,
         warnings=state.warnings,
         config=config.to_dict(),
         versions=environment.versions(),

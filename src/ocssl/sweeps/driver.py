@@ -15,7 +15,9 @@ from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
+from ocssl.plugins import as_flags, changed
 from ocssl.results.render.markdown import to_markdown
+from ocssl.results.result import read_result
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
@@ -60,7 +62,7 @@ def read_started(folder: Path) -> Sweep:
 
 def _command(folder: Path) -> str:
     """The command that resumes a sweep, ready for a shell."""
-    return f"ocssl sweep --resume {shlex.quote(str(folder))}"
+    return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
 
 
 def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:
@@ -100,15 +102,26 @@ def _check_unchanged(sweep: Sweep, folder: Path, log: TrialLog) -> None:
                 f"'{folder / 'sweep.yaml'}' was changed since trial {trial.number} ({describe(trial.values)}) began; "
                 "change it back, or start another sweep with its own --output"
             )
+        for run in _runs(folder, trial).values():
+            if sweep.plugins and run.result.exists():
+                difference = changed(read_result(run.path).plugins, run.read_config().plugins())
+                if difference is not None:
+                    raise ConfigError(
+                        f"since trial {trial.number} was finished, {difference}; undo that, or start another sweep "
+                        "with its own --output"
+                    )
 
 
 def _is_as_begun(sweep: Sweep, folder: Path, trial: Trial) -> bool:
-    runs = {seed: RunFolder(folder / trial.folder / f"seed{seed}") for seed in trial.seeds}
     return all(
         run.read_config().digest() == resolve(sweep.run_settings(trial.values, seed)).digest()
-        for seed, run in runs.items()
+        for seed, run in _runs(folder, trial).items()
         if run.config.exists()
     )
+
+
+def _runs(folder: Path, trial: Trial) -> dict[int, RunFolder]:
+    return {seed: RunFolder(folder / trial.folder / f"seed{seed}") for seed in trial.seeds}
 
 
 def _jobs(

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field
 from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.options import Options, setting, validate
+from ocssl.plugins import SCRIPT, name_plugins
 from ocssl.runs.config import merged, unread
 from ocssl.runs.presets import resolve
 from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_values
@@ -43,6 +44,7 @@ class Sweep(Options):
     score: Literal["final", "avg"] = setting(
         "final", "Accuracy of the linear probe on validation images, after the last experience or averaged over all."
     )
+    plugins: list[str] = setting([], "Modules with parts of your own, imported first.")
     trials: int | None = setting(None, "Number of configurations of random and tpe.", ge=1)
     seed: int = setting(0, "Seed of random and tpe.", ge=0)
 
@@ -141,15 +143,18 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     if given.get("search") == "adaptive":
         given["search"] = "tpe"
     sweep = validate(Sweep, given)
+    name_plugins(sweep.plugins, "the sweep")
     _check(sweep)
+    used: dict[str, None] = dict.fromkeys(sweep.plugins)
     for values in sweep.corners() if sweep.search == "tpe" else sweep.listed():
         config = resolve(sweep.run_settings(sweep.reduced(values), sweep.seeds[0]))
+        used |= dict.fromkeys(plugin.module for plugin in config.plugins() if plugin.module != SCRIPT)
         needed = ("each",) if sweep.score == "avg" else ("each", "final")
         if config.evaluate not in needed:
             raise ConfigError(f"score '{sweep.score}' needs evaluate: {needed[-1]}, not {config.evaluate}")
         if sweep.score == "avg" and config.iid:
             raise ConfigError("i.i.d. training has no average along the stream; use score: final")
-    return sweep
+    return sweep.model_copy(update={"plugins": [*used]})
 
 
 def _check(sweep: Sweep) -> None:

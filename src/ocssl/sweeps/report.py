@@ -10,6 +10,8 @@ import yaml
 from ocssl.common.console import short_value
 from ocssl.results.render.figures import Line, draw_lines
 from ocssl.results.table import Table, TableColumn, TableRow, Value
+from ocssl.runs.naming import label
+from ocssl.runs.presets import resolve
 from ocssl.sweeps.log import Trial, TrialLog, describe
 from ocssl.sweeps.plan import Sweep
 from ocssl.sweeps.space import Range, Scalar
@@ -29,13 +31,14 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
         scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
         score = Value.over({seed: score for seed, score in scores.items() if score is not None})
         state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
+        ran = Value(text=label(resolve(sweep.configuration(trial.values))))
         seeds = (Value.count(score.n or None),) if several else ()
-        cells = (*values, score, *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
+        cells = (ran, *values, score, *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
         return TableRow(str(trial.number), cells, bold=trial is log.best())
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
     titles = (*sweep.space, f"validation {sweep.score} %", *(["seeds"] if several else []), "CBP")
-    columns = (*(TableColumn(title) for title in titles), TableColumn("state", align="left"))
+    columns = (TableColumn("strategy", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
     return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 
 
@@ -57,7 +60,8 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
 
 def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
     """The best configuration for ``ocssl run --config``: measured on test images, its seed not set."""
-    settings = yaml.safe_dump(sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
+    plugins = {"plugins": sweep.plugins} if sweep.plugins else {}
+    settings = yaml.safe_dump(plugins | sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (

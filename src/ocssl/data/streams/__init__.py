@@ -24,7 +24,16 @@ and a registered :class:`StreamType`, which a run finds by name and whose option
 
 from __future__ import annotations
 
-from ocssl.data.streams.base import Minibatch, Stream, StreamType, permutation, register, registry, split_validation
+from ocssl.data.streams.base import (
+    Minibatch,
+    Shuffled,
+    Stream,
+    StreamType,
+    permutation,
+    register,
+    registry,
+    split_validation,
+)
 from ocssl.data.streams.blurred import Blurred, blurred
 from ocssl.data.streams.class_incremental import ClassIncremental, class_incremental
 from ocssl.data.streams.iid import Iid, iid
@@ -36,6 +45,7 @@ __all__ = [
     "Iid",
     "Minibatch",
     "Ordered",
+    "Shuffled",
     "Stream",
     "StreamType",
     "blurred",

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ocssl import options
 from ocssl.errors import ConfigError, InputError
+from ocssl.options import setting
 from ocssl.registry import Registry
 
 Indices = npt.NDArray[np.int64]
@@ -204,6 +205,23 @@ class StreamType:
             column: looks up a property of all N samples by name, as :meth:`ocssl.data.Dataset.column` does.
         """
         raise NotImplementedError
+
+
+class Shuffled(StreamType):
+    """A kind of stream whose samples are shuffled inside each experience.
+
+    Its :meth:`build` takes ``order_seed``: another order inside the experiences, with the same samples in each.
+    """
+
+    class Options(StreamType.Options):
+        """Which seed shuffles."""
+
+        sample_order: Literal["data", "seed"] = setting(
+            "data",
+            "Seed of the order inside an experience; `data`: data_seed, one order for all runs; `seed`: the run's, as "
+            "in the authors' code, so that ± over seeds includes the order.",
+            since="0.2",
+        )
 
 
 registry = Registry[type[StreamType]]("stream", group="ocssl.streams")

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ocssl.data.streams.base import Last, Stream, StreamType, index_array, label_array, permutation, register
+from ocssl.data.streams.base import Last, Shuffled, Stream, index_array, label_array, permutation, register
 from ocssl.errors import ConfigError
 from ocssl.options import setting
 
 
 @register("class-incremental")
-class ClassIncremental(StreamType):
+class ClassIncremental(Shuffled):
     """Experiences with classes of their own, in random order: the paper's stream."""
 
-    class Options(StreamType.Options):
+    class Options(Shuffled.Options):
         experiences: int = setting(20, "Number of experiences, each with classes of its own.", ge=1)
 
     options: Options

@@ -6,19 +6,19 @@ from typing import Any
 
 from torch import Tensor
 
-from ocssl.data.streams.base import Indices, Last, Stream, StreamType, index_array, permutation, register
+from ocssl.data.streams.base import Indices, Last, Shuffled, Stream, index_array, permutation, register
 from ocssl.errors import ConfigError
 from ocssl.options import setting
 
 
 @register("iid")
-class Iid(StreamType):
+class Iid(Shuffled):
     """All samples shuffled, at the cost of an online strategy: the paper's upper bound.
 
     Minibatches continue from one epoch into the next, so only the very last may be short.
     """
 
-    class Options(StreamType.Options):
+    class Options(Shuffled.Options):
         online_stream_batch: int = setting(
             10, "Stream minibatch of the online strategy whose cost i.i.d. training equals.", ge=1
         )

@@ -1,0 +1,256 @@
+"""Plugins: modules outside ocssl that register parts; which of them a run used, and whether they are still the same.
+
+The command line imports the modules that ``--plugin`` and ``OCSSL_PLUGINS`` name, also from the current folder. Files
+of runs, sweeps and learners name the modules that they need, and reading them imports these from Python's path alone:
+code that lies beside a file is not executed because the file says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ocssl.errors import CheckpointError, ConfigError
+
+PLUGINS = "OCSSL_PLUGINS"
+"""Environment variable: modules that register parts, separated by commas."""
+SCRIPT = "__main__"
+
+_registered: dict[str, str] = {}  # module by part, e.g. "strategy recall"
+_digests: dict[str, str | None] = {}  # of modules when they registered their last part: later edits do not run
+_recorded: dict[str, str] = {}  # module by part, as files say
+
+
+class Plugin(BaseModel):
+    """A module that registered parts.
+
+    Attributes:
+        module: its name; ``__main__`` for a script or notebook.
+        version: of the package that it belongs to; None where it has none.
+        digest: SHA-256 of its source file; in a package, of all Python files of the package. None without a file.
+        names: the parts that it registered, e.g. ``strategy recall``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    module: str
+    version: str | None
+    digest: str | None
+    names: list[str]
+
+
+def import_plugin(module: str, *, here: bool = False) -> None:
+    """Import a module that registers parts.
+
+    Args:
+        here: look for it in the current folder, too, if Python's path does not have it.
+    """
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        top, folder = module.partition(".")[0], os.getcwd()
+        if not here or error.name != top or folder in sys.path or not any(Path(folder).glob(f"{top}*")):
+            raise
+        sys.path.append(folder)
+        importlib.invalidate_caches()
+        importlib.import_module(module)
+
+
+def import_plugins() -> None:
+    """Import the modules that ``OCSSL_PLUGINS`` names."""
+    for module in named():
+        try:
+            import_plugin(module, here=True)
+        except Exception as error:
+            raise ConfigError(
+                f"cannot import '{module}' of {PLUGINS}: {reason(error)}; correct it, or put its folder on PYTHONPATH"
+            ) from error
+
+
+def named() -> list[str]:
+    """The modules that ``OCSSL_PLUGINS`` names."""
+    return [*filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(",")))]
+
+
+def as_flags() -> list[str]:
+    """The flags that name these modules again, for a command that is printed."""
+    return [f"--plugin {shlex.quote(module)}" for module in named()]
+
+
+def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> None:
+    """Import modules and name them in ``OCSSL_PLUGINS``, so that workers have them, too.
+
+    Args:
+        where: what names them, for an error.
+        here: as for :func:`import_plugin`.
+    """
+    for module in modules:
+        try:
+            import_plugin(module, here=here)
+        except Exception as error:
+            raise ConfigError(
+                f"cannot import plugin '{module}' of {where}: {reason(error)}; correct it, or put its folder on "
+                "PYTHONPATH"
+            ) from error
+    if modules:
+        os.environ[PLUGINS] = ",".join(dict.fromkeys([*named(), *modules]))
+
+
+def reason(error: Exception) -> str:
+    """An exception as one line."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+# ---------------------------------------------------------------------- which there are
+
+
+def note(part: str, module: str) -> None:
+    """Remember which module registered a part, and the source that it was imported from."""
+    if module.partition(".")[0] != "ocssl":
+        _registered[part] = module
+        _digests[module] = _digest(module)
+
+
+def modules_of(part: str, bases: Iterable[type]) -> set[str]:
+    """The plugins behind a part: the module that registered it, and those of its base classes that registered any."""
+    own = {_registered[part]} if part in _registered else set()
+    return own | {base.__module__ for base in bases} & {*_registered.values()}
+
+
+def describe(modules: Iterable[str]) -> list[Plugin]:
+    """What is known of these plugins, in the order of their names."""
+    return [
+        Plugin(
+            module=module,
+            version=_version(module),
+            digest=_digests.get(module),
+            names=sorted(part for part, origin in _registered.items() if origin == module),
+        )
+        for module in sorted({*modules})
+    ]
+
+
+def _root(module: str) -> ModuleType | None:
+    """The outermost package around a module that has a file, or the module itself."""
+    parts = module.split(".")
+    above = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
+    return next((found for found in above if found is not None and getattr(found, "__file__", None)), None)
+
+
+def _digest(module: str) -> str | None:
+    root = _root(module)
+    if root is None or root.__file__ is None:
+        return None
+    file = Path(root.__file__)
+    files = sorted(file.parent.rglob("*.py")) if hasattr(root, "__path__") else [file]
+    digest = hashlib.sha256()
+    try:
+        for source in files:
+            digest.update(source.relative_to(file.parent).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(packages_distributions())
+
+
+def _version(module: str) -> str | None:
+    top = module.partition(".")[0]
+    try:
+        return version(_distributions().get(top, [top])[0])
+    except (PackageNotFoundError, ValueError):
+        said = getattr(sys.modules.get(top), "__version__", None)
+        return said if isinstance(said, str) else None
+
+
+# ---------------------------------------------------------------------- what files say
+
+
+def recall_saved(saved: Any, where: str) -> list[Plugin] | None:
+    """The plugins that a file lists, after :func:`recall`; None where it does not say, as files of earlier versions."""
+    if saved is None:
+        return None
+    try:
+        listed = TypeAdapter(list[Plugin]).validate_python(saved)
+    except ValidationError as error:
+        raise CheckpointError(f"{where} does not list its plugins as module, version, digest and names") from error
+    recall({plugin.module: plugin.names for plugin in listed})
+    return listed
+
+
+def recall(parts: dict[str, list[str]]) -> None:
+    """Import the modules that a file names; an unknown part of one that cannot be imported is explained later.
+
+    Args:
+        parts: names of parts by module, as ``{"mylab": ["strategy recall"]}``.
+    """
+    for module, names in parts.items():
+        _recorded.update(dict.fromkeys(names, module))
+        if not all(name in _registered for name in names):
+            _why_not(module)
+
+
+def explain(part: str) -> str | None:
+    """Why a part is unknown that a file says to come from a plugin; None where no file says so.
+
+    Args:
+        part: e.g. ``strategy recall``.
+    """
+    module = _recorded.get(part)
+    if module is None:
+        return None
+    kind, _, name = part.rpartition(" ")
+    if module == SCRIPT:
+        return f"{kind} '{name}' was registered by a script or notebook; go on from there, or put it into a module"
+    why = _why_not(module)
+    why = "does not register it any more" if why is None else f"cannot be imported ({why})"
+    return (
+        f"{kind} '{name}' comes from plugin module '{module}', which {why}; add --plugin {module} in the folder that "
+        "has it, or put that folder on PYTHONPATH"
+    )
+
+
+def _why_not(module: str) -> str | None:
+    """Why a module cannot be imported; None where it can."""
+    if module != SCRIPT:
+        try:
+            import_plugin(module)
+        except Exception as error:
+            return reason(error)
+    return None
+
+
+def changed(before: Sequence[Plugin] | None, now: Sequence[Plugin]) -> str | None:
+    """The first plugin that is not what it was, as a clause; None where none is known to differ.
+
+    >>> plugin = Plugin(module="mylab", version=None, digest="0", names=["strategy recall"])
+    >>> changed([plugin], [plugin.model_copy(update={"digest": "1"})])
+    "the code of plugin module 'mylab' changed"
+    >>> changed(None, [plugin])
+    """
+    if before is None:
+        return None
+    then, ours = ({plugin.module: plugin.digest for plugin in plugins} for plugins in (before, now))
+    for module in {**then, **ours}:
+        if module not in ours:
+            return f"plugin module '{module}' is not used any more"
+        if module not in then:
+            return f"plugin module '{module}' came to be used"
+        if None not in (then[module], ours[module]) and then[module] != ours[module]:
+            return f"the code of plugin module '{module}' changed"
+    return None

@@ -1,0 +1,39 @@
+"""Labels of results that stand in one table: what ran, then what tells the rows apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ocssl.results.names import COSTS, SAID_IN_TITLES, setting_text
+from ocssl.results.result import Result
+
+
+def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
+    """The labels of results in one table, and what all of them share, for its caption.
+
+    A label has the strategy and memory that ran, then the settings in which it differs from rows of the same strategy
+    and memory, then those in which it differs from the paper's, unless all rows (of two or more) share them.
+    """
+    changed = [{name: value for name, value in r.overrides.items() if name not in SAID_IN_TITLES} for r in results]
+    first = changed[0] if len(results) > 1 else {}
+    shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in changed)}
+    labels = []
+    for result, own in zip(results, changed, strict=True):
+        alike = [place for place, other in enumerate(results) if other.label == result.label]
+        names = dict.fromkeys([*COSTS, *(name for place in alike for name in changed[place])])
+        values = {name: [_setting(results[place], name) for place in alike] for name in names}
+        differing = [name for name, found in values.items() if any(value != found[0] for value in found)]
+        rest = [name for name in own if name not in (*differing, *shared)]
+        words = [setting_text(name, _setting(result, name)) for name in (*differing, *rest)]
+        labels.append(", ".join([result.label, *words]))
+    return labels, [setting_text(name, value) for name, value in shared.items()]
+
+
+def _setting(result: Result, name: str) -> Any:
+    """The value of a setting; of i.i.d. training b_s and n_p as the online strategies have them."""
+    if name in COSTS:
+        return result.block[COSTS.index(name)]
+    group, _, key = name.partition(".")
+    value = result.overrides.get(name, result.config.get(group))
+    return value.get(key) if isinstance(value, dict) else value
