@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 SEEDS  ?= 0
 GPU_PROCESSES ?= 0
 SMOKE  ?= build/paper-smoke
+TORCH_INDEX ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs docs-files clean
@@ -16,9 +17,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ocssl needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# The constraints pin every version. Which build of torch that is depends on platform and package index.
+# The constraints pin versions, not builds: on Linux the usual index has torch with CUDA, gigabytes of packages.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch from PyTorch's index of CPU builds instead.
 $(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
-	@echo "Installing ocssl[$*] into $(VENV) (a minute or two, once)"
+	@echo "Installing ocssl[$*] into $(VENV) (minutes, once)"
+	@$(if $(TORCH_INDEX),$(PIP) install --quiet --no-deps --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
@@ -41,7 +44,7 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 	  { echo "The browser test needs Chromium and its driver; install the packages chromium and chromium-driver."; exit 1; }
 	@$(BIN)/python -m pytest --numprocesses=0 -m browser tests/results
 
-test-slow: $(VENV)/.installed-dev ## the tests that take minutes
+test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real

@@ -23,6 +23,8 @@ ocssl.errors.ConfigError: unknown animal 'cta'; did you mean 'cat'? Known: cat
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -51,6 +53,25 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     hint = f"; did you mean '{near[0]}'?" if near else "."
     every = f" Known: {', '.join(known)}" if list_all else ""
     return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
+
+
+def source(part: object) -> str:
+    """Where a part comes from: the ``Source:`` of its docstring, else of the class it derives from; "" without one.
+
+    >>> class Cat:
+    ...     '''Meows.
+    ...
+    ...     Source: Linnaeus, 1758.
+    ...     '''
+    >>> class Wildcat(Cat):
+    ...     '''Hisses.'''
+    >>> source(Cat), source(Wildcat), source(int)
+    ('Linnaeus, 1758', 'Linnaeus, 1758', '')
+    """
+    for owner in getattr(part, "__mro__", (part,)):
+        if found := re.search(r"^Source: (.+?)\.?(?:\n\n|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.S | re.M):
+            return " ".join(found[1].split())
+    return ""
 
 
 @cache

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
 
 from ocssl.cli import app
+from ocssl.cli.demo import RUNS
+from ocssl.results.sections import read_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,3 +78,30 @@ def test_the_readmes_numbers_are_those_of_the_report_rounded(report: str) -> Non
         assert bold(line)[1:] == marked[row]
         for number, whole in zip(numbers, ours[row], strict=True):
             assert number == whole or float(number) == pytest.approx(float(whole), abs=0.0501), (row, number, whole)
+
+
+def test_the_demos_page_has_every_strategy_and_the_readme_its_lowest_and_highest() -> None:
+    page, readme = ((ROOT / name).read_text() for name in ("docs/demo.md", "README.md"))
+    found = page[page.index("| linear probe at the end") : page.index("The images and their order")]
+    rows = {name: list(map(float, numbers)) for name, *numbers in map(cells, found.strip().splitlines()[2:])}
+    names = {"finetune": "finetuning", "er": "ER", "cla-e": "CLA-E"}
+    assert {run["strategy"] for run in RUNS} == set(names)
+    assert {"ER", "CLA-E", "finetune", "raw pixels", "untrained encoder"} == set(rows)
+    header, _, ranges = readme[readme.index("| | CLA-E | ER |") :].splitlines()[:3]
+    printed = dict(zip(cells(header)[1:], cells(ranges)[1:], strict=True))
+    assert printed == {names.get(name, name): f"{min(row)} – {max(row)}" for name, row in rows.items()}
+
+
+@pytest.mark.parametrize(
+    ("page", "start"),
+    [("README.md", "By k-NN the order is another:"), ("docs/reproduction.md", "by k-NN is another one.")],
+)
+def test_the_accuracies_by_knn_are_those_of_the_results(page: str, start: str) -> None:
+    sections = read_report(ROOT / "results").sections
+    (high,) = (section for section in sections if section.id == "high-simsiam-cifar100-clean")
+    runs = {row.label: [file.result for file in row.ours.runs.values()] for row in high.rows}
+    knn = {f"{fmean(result.knn.curve[-1] for result in results):.1f}" for results in runs.values()}
+    (passage,) = re.findall(re.escape(start) + r"(.*?)(?:With lr|In the mean)", (ROOT / page).read_text(), flags=re.S)
+    printed = re.findall(r"\d\d\.\d", passage)
+    assert len(printed) >= 4
+    assert [number for number in printed if number not in knn] == []

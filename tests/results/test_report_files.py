@@ -101,10 +101,18 @@ def figure_of(report: Report, start: str) -> Any:
     return draw_figure(*described(report, start))
 
 
-def test_bars_say_which_are_the_papers(few: Path) -> None:
-    figure = figure_of(read_report(few), "bars")
-    legends = [found for axes in figure.axes if (found := axes.get_legend())]
-    assert [text.get_text() for legend in legends for text in legend.get_texts()] == ["ours", "the paper’s"]
+@pytest.mark.parametrize(
+    ("protocol", "theirs"), [("clean", "the paper’s (authors’ protocol)"), ("authors", "the paper’s")]
+)
+def test_bars_say_which_are_the_papers_and_where_its_protocol_is_another(
+    report: Report, protocol: str, theirs: str
+) -> None:
+    data = chart_data(report)
+    bars = next(one for one in data["figures"] if one["kind"] == "bars" and one["protocol"] == protocol)
+    legends = [found for axes in draw_figure(data, bars).axes if (found := axes.get_legend())]
+    assert [text.get_text() for legend in legends for text in legend.get_texts()] == ["ours", theirs]
+    assert bars["caution"].startswith("The paper’s numbers are of the authors’ protocol" if protocol == "clean" else "")
+    assert bool(bars["caution"]) == (protocol == "clean")
 
 
 def test_level_lines_of_one_strategy_are_told_apart(report: Report) -> None:

@@ -59,12 +59,11 @@ def test_the_command_prints_a_table_and_leaves_a_figure(command, folder, results
     _, out, err = command
     for words in ("raw pixels", "untrained encoder", "finetuning", "ER w/ FIFO", "CLA-E", "by images seen\n"):
         assert words in out
-    cla, finetune = results["cla-e"], results["finetune"]
+    cla, finetune, er = results["cla-e"], results["finetune"], results["er"]
     assert f"{cla.avg:.1f}" in out
-    leads = cla.final - cla.references["untrained"], cla.final - finetune.final
-    assert (
-        "Seed 4: CLA-E against the untrained encoder {:+.1f} points, against finetuning {:+.1f}.".format(*leads) in out
-    )
+    leads = cla.final - cla.references["untrained"], cla.final - finetune.final, cla.final - er.final
+    said = "Seed 4: CLA-E against the untrained encoder {:+.1f} points, finetuning {:+.1f}, ER {:+.1f}."
+    assert said.format(*leads) in out
     assert f"CLA-E, seed 4: 180 images, {cla.final:.1f} %" in err
     assert len(max(out.splitlines()[6:], key=len)) < 100
     with Image.open(folder / "demo.png") as picture:

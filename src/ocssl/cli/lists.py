@@ -115,6 +115,7 @@ def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[s
     """Names of a kind, and functions for the line and for the settings of each."""
     from ocssl.config import REGISTRIES
     from ocssl.data import catalog, streams
+    from ocssl.registry import source
 
     if kind == "datasets":
         return catalog.names(), lambda name: catalog.dataset_spec(name).summary, lambda name: ""
@@ -122,7 +123,9 @@ def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[s
     registry = streams.registry if single == "stream" else REGISTRIES[single]
 
     def about(name: str) -> str:
-        return (registry.get(name).__doc__ or "").strip().split("\n")[0].replace("``", "")
+        part = registry.get(name)
+        line = (part.__doc__ or "").strip().split("\n")[0].replace("``", "")
+        return f"{line}\nSource: {origin}" if (origin := source(part)) else line
 
     def options(name: str) -> str:
         return ", ".join(registry.get(name).Options.model_fields)

@@ -24,6 +24,8 @@ class MinRed(Memory):
     Samples are dropped one by one, each time from those that are left, so that one of two identical samples stays. The
     matrix of similarities is updated row by row, which takes O(n · capacity · d) time per minibatch of n samples and
     capacity² numbers. Samples without a feature are dropped last.
+
+    Source: Purushwalkam et al., ECCV 2022, arXiv:2203.12710.
     """
 
     label = "MinRed"

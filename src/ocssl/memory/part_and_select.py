@@ -60,6 +60,8 @@ class PartAndSelect(Memory):
 
     The selection loops on the host over as many cuts as there are slots, so a step with this memory cannot be captured
     as a graph. It is used by SCALE's own code only; the CLA paper replaces it by a reservoir because of its cost.
+
+    Source: Salomon et al., EVOLVE 2012.
     """
 
     needs_features = True

@@ -13,7 +13,10 @@ from ocssl.memory.base import Memory, register
 
 @register("reservoir")
 class Reservoir(Memory):
-    """Contains each sample of the stream with the same probability, ``capacity / seen``."""
+    """Contains each sample of the stream with the same probability, ``capacity / seen``.
+
+    Source: Vitter, ACM Transactions on Mathematical Software 11(1), 1985.
+    """
 
     label = "reservoir"
 

@@ -20,7 +20,10 @@ from ocssl.options import setting
 
 @register("simclr")
 class SimCLR(Method):
-    """Tells the other view of a sample from the views of all other samples."""
+    """Tells the other view of a sample from the views of all other samples.
+
+    Source: Chen et al., ICML 2020, arXiv:2002.05709.
+    """
 
     class Options(Method.Options):
         temperature: float = setting(0.5, "Divisor of the cosine similarities in the contrastive loss.", gt=0)

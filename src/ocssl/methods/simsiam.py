@@ -17,7 +17,10 @@ from ocssl.nn import Features, predictor
 
 @register("simsiam")
 class SimSiam(Method):
-    """Predicts the features of one view from those of the other, without negatives."""
+    """Predicts the features of one view from those of the other, without negatives.
+
+    Source: Chen and He, CVPR 2021, arXiv:2011.10566.
+    """
 
     def __init__(self, dims: Dims, options: Method.Options | None = None) -> None:
         super().__init__(dims, options)

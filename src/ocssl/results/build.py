@@ -16,7 +16,8 @@ NUMBERS = {"final": "Final", "avg": "Avg"}
 KNN = {"knn_final": "k-NN Final", "knn_avg": "k-NN Avg"}
 LEGEND = (
     "Accuracies are in percent: Final and Avg by linear probe, k-NN beside them. Ours is the mean ± sample standard "
-    "deviation (divided by n − 1) over seeds; the authors’ code divides by n.",
+    "deviation (divided by n − 1) over seeds; the authors’ code divides by n. The paper’s "
+    "numbers are of the authors’ protocol.",
     f"Bold: the highest mean, and every row whose difference to it, paired over at least {LEAST_SEEDS} common seeds, "
     f"has a {100 * LEVEL:.0f} % t-interval that contains 0. Rows with fewer seeds are not compared; nothing is bold "
     "where the highest mean is one of theirs.",

@@ -28,6 +28,12 @@ PLOTS: dict[str, list[Values]] = {
 }
 """The plots of each kind of figure: the number of a series that they show, and their axes."""
 
+CAUTION = (
+    "The paper’s numbers are of the authors’ protocol, ours here of the clean one. Compare our bars with each other. "
+    "What reproduces the paper is under the authors’ protocol."
+)
+"""Said where a figure has the paper's numbers beside ours of another protocol."""
+
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Parts of a result that the page shows elsewhere or not at all."""
 
@@ -48,7 +54,8 @@ def chart_data(report: Report) -> Values:
         against_cbp = not ablation or section.table.id.startswith("passes")
         shown = {**facets, "title": section.title, "budget": section.table.budget, "series": list(numbers)}
         if numbers and not (ablation and against_cbp):
-            figures.append(_figure("bars", section.id, shown))
+            differs = section.protocol != "authors" and any(row.published for row in section.rows)
+            figures.append(_figure("bars", section.id, {**shown, "caution": CAUTION if differs else ""}))
         if not ablation and any(is_curve(series[number]) for number in numbers):
             figures.append(_figure("stream", section.id, shown))
         if against_cbp:  # sections of one data set and objective share these figures

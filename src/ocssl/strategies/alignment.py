@@ -2,7 +2,7 @@
 
 CLA-b, CLA-E, CLA-R, CaSSLe, CaSSLe-R and PFR minimise this loss. They differ in the target ẑ and in the samples whose
 features z are aligned. CaSSLe aligns stream samples to the encoder at the end of the last experience. CaSSLe-R, from
-the CLA paper, replays and aligns replay samples.
+the CLA paper (arXiv:2507.10434), replays and aligns replay samples.
 
 CaSSLe: Enrico Fini, Victor G. Turrisi da Costa, Xavier Alameda-Pineda, Elisa Ricci, Karteek Alahari and Julien Mairal.
 Self-Supervised Models are Continual Learners. CVPR 2022. arXiv:2112.04215.
@@ -97,7 +97,10 @@ class Aligned(Strategy):
 
 @register("cassle")
 class CaSSLe(Aligned):
-    """Aligns stream features to the encoder at the end of the last experience."""
+    """Aligns stream features to the encoder at the end of the last experience.
+
+    Source: Fini et al., CVPR 2022, arXiv:2112.04215.
+    """
 
     label = "CaSSLe"
     aligned: ClassVar[Rows] = "stream"
@@ -108,7 +111,10 @@ class CaSSLe(Aligned):
 
 @register("cassle-r")
 class CaSSLeR(CaSSLe):
-    """CaSSLe with replay: only replay samples are aligned."""
+    """CaSSLe with replay: only replay samples are aligned.
+
+    Source: Fini et al., CVPR 2022, arXiv:2112.04215; with replay, Cignoni et al., CoLLAs 2025, arXiv:2507.10434.
+    """
 
     label = "CaSSLe-R"
     composition = "stream+replay"

@@ -20,7 +20,10 @@ from ocssl.strategies.targets import EmaTeacher, StoredFeature
 
 @register("cla-b")
 class ClaB(Aligned):
-    """Aligns stream features to a moving average of the encoder; no memory."""
+    """Aligns stream features to a moving average of the encoder; no memory.
+
+    Source: Cignoni et al., CoLLAs 2025, arXiv:2507.10434.
+    """
 
     label = "CLA-b"
 
@@ -36,7 +39,10 @@ class ClaB(Aligned):
 
 @register("cla-e")
 class ClaE(ClaB):
-    """Aligns replay features to a moving average of the encoder."""
+    """Aligns replay features to a moving average of the encoder.
+
+    Source: Cignoni et al., CoLLAs 2025, arXiv:2507.10434.
+    """
 
     label = "CLA-E"
 
@@ -50,7 +56,10 @@ class ClaE(ClaB):
 
 @register("cla-r")
 class ClaR(Aligned):
-    """Aligns replay features to the features stored with them: after each step, z* ← ½ z* + ½ z."""
+    """Aligns replay features to the features stored with them: after each step, z* ← ½ z* + ½ z.
+
+    Source: Cignoni et al., CoLLAs 2025, arXiv:2507.10434.
+    """
 
     label = "CLA-R"
     composition = "stream+replay"

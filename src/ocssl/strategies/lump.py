@@ -35,7 +35,10 @@ def draw_beta(alpha: float, generator: torch.Generator) -> Tensor:
 
 @register("lump")
 class Lump(Strategy):
-    """Blends both views of each stream sample with those of a replay sample; λ is drawn once per pass."""
+    """Blends both views of each stream sample with those of a replay sample; λ is drawn once per pass.
+
+    Source: Madaan et al., ICLR 2022, arXiv:2110.06976.
+    """
 
     label = "LUMP"
 

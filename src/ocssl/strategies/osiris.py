@@ -22,7 +22,10 @@ from ocssl.strategies.base import Setup, Strategy, register
 
 @register("osiris-r")
 class OsirisR(Strategy):
-    """Contrast within the stream, within the replay, and between the two."""
+    """Contrast within the stream, within the replay, and between the two.
+
+    Source: Zhang et al., CoLLAs 2024, arXiv:2404.19132.
+    """
 
     label = "Osiris-R"
 

@@ -18,7 +18,10 @@ from ocssl.strategies.targets import Snapshot
 
 @register("pfr")
 class Pfr(Aligned):
-    """Aligns backbone features of stream samples to the encoder at the end of the last experience."""
+    """Aligns backbone features of stream samples to the encoder at the end of the last experience.
+
+    Source: Gomez-Villa et al., CVPR Workshops 2022, arXiv:2112.15022.
+    """
 
     label = "PFR"
 

@@ -1,5 +1,7 @@
 """Fine-tuning, experience replay and MinRed: L = L_SSL, the loss of the method; they differ in the training batches.
 
+Fine-tuning is the baseline of the CLA paper (arXiv:2507.10434).
+
 Experience replay: Arslan Chaudhry, Marcus Rohrbach, Mohamed Elhoseiny, Thalaiyasingam Ajanthan, Puneet K. Dokania,
 Philip H. S. Torr and Marc'Aurelio Ranzato. On Tiny Episodic Memories in Continual Learning. 2019. arXiv:1902.10486.
 
@@ -18,14 +20,20 @@ from ocssl.strategies.base import Setup, Strategy, register
 
 @register("finetune")
 class Finetune(Strategy):
-    """Trains on the stream alone; on an i.i.d. stream this is i.i.d. training."""
+    """Trains on the stream alone; on an i.i.d. stream this is i.i.d. training.
+
+    Source: the baseline of Cignoni et al., CoLLAs 2025, arXiv:2507.10434.
+    """
 
     label = "finetuning"
 
 
 @register("er")
 class ExperienceReplay(Strategy):
-    """Trains on the stream minibatch and samples from the memory."""
+    """Trains on the stream minibatch and samples from the memory.
+
+    Source: Chaudhry et al., 2019, arXiv:1902.10486.
+    """
 
     label = "ER"
     composition = "stream+replay"
@@ -34,7 +42,10 @@ class ExperienceReplay(Strategy):
 
 @register("minred")
 class MinimumRedundancy(Strategy):
-    """Inserts the stream into the memory and trains on samples from the memory alone."""
+    """Inserts the stream into the memory and trains on samples from the memory alone.
+
+    Source: Purushwalkam et al., ECCV 2022, arXiv:2203.12710.
+    """
 
     label = "MinRed"
     composition = "replay"

@@ -54,6 +54,8 @@ class Scale(Strategy):
     Pseudo-positive pairs are found among the stream samples by their backbone features; all other samples are
     negatives. Similarities are those of the first view, and the past model is in evaluation mode. The weight w is set
     in the first step with three or more samples, such that w · L_forget = ``forgetting_weight`` · L_contrast there.
+
+    Source: Yu et al., CVPR Workshops 2023, arXiv:2208.11266.
     """
 
     label = "SCALE"

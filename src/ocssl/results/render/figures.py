@@ -186,7 +186,8 @@ def _bars(of: Values, series: list[Values]) -> Figure:
         axes.set_title(plot["title"], color=MUTED, fontsize=8)
         axes.margins(x=0.12)
     if any(one[plot["number"]]["paper"] is not None for one in series for plot in of["plots"]):
-        kinds = [Patch(color=MUTED, label="ours"), Patch(fill=False, edgecolor=MUTED, label="the paper’s")]
+        theirs = "the paper’s (authors’ protocol)" if of["caution"] else "the paper’s"
+        kinds = [Patch(color=MUTED, label="ours"), Patch(fill=False, edgecolor=MUTED, label=theirs)]
         plots[1].legend(handles=kinds, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=2)
     return figure
 

@@ -82,9 +82,10 @@ function frame(width, height, label, x, y) {
   return { figure, across, up, inner };
 }
 
-function card({ title, protocol, protocolName }, columns, plots) {
+function card({ title, protocol, protocolName, caution }, columns, plots) {
   return html("article", { class: "card" },
     html("div", { class: "heading" }, html("h3", {}, title), html("span", { class: `badge ${protocol}` }, `${protocolName} protocol`)),
+    ...(caution ? [html("p", { class: "note" }, caution)] : []),
     html("div", { class: "plots", style: `grid-template-columns: ${columns}` }, ...plots));
 }
 
