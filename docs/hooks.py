@@ -65,6 +65,7 @@ API = {
             "ocssl.results.result",
             "ocssl.results.read",
             "ocssl.results.table",
+            "ocssl.results.differences",
             "ocssl.results.sections",
             "ocssl.engines.jobs",
             "ocssl.sweeps.plan",

@@ -340,8 +340,8 @@ class Learner:
             elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
             for kind, registry in REGISTRIES.items():
-                why = explain(f"{kind} {before[kind]}")
-                if why is not None and before[kind] not in registry:
+                why = explain(f"{kind} {before.get(kind)}")
+                if why is not None and before.get(kind) not in registry:
                     raise CheckpointError(f"'{path}' cannot be loaded: {why}")
             learner = cls._restored({**before, **overrides}, facts, tensors)
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:

@@ -35,6 +35,13 @@ def few(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def three(tmp_path: Path) -> Path:
+    """Few, with seed 2."""
+    wanted = synthetic.results(protocols=("clean",), budgets=("high",))
+    return synthetic.write(tmp_path / "three", (result for result in wanted if result.method != "simclr"))
+
+
+@pytest.fixture
 def as_paper(few: Path) -> Path:
     """Few, with CLA-E tuned to what the paper has."""
     (few / "tuned").mkdir()

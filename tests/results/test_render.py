@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ocssl.results import Report, Table, TableColumn, TableRow, Value, read_report, read_result
-from ocssl.results.build import report_table
+from ocssl.errors import ConfigError
+from ocssl.results import Curve, Report, Table, TableColumn, TableRow, Value, read_report, read_result
+from ocssl.results.build import report_table, section_differences
+from ocssl.results.differences import paired_difference
 from ocssl.results.render import to_csv, to_latex, to_markdown, to_rich
-from ocssl.results.render.html import to_html
+from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import escape, latex_report
 from ocssl.results.render.markdown import markdown_report
 
@@ -29,7 +31,7 @@ def test_markdown_shows_ours_the_papers_and_the_difference(few: Path) -> None:
     spread = abs(finals[0] - finals[1]) / 2**0.5
     text = markdown_report(read_report(few))
     (row,) = [line for line in text.splitlines() if line.startswith("| CLA-E |")]
-    assert row.startswith(f"| CLA-E | **{mean:.2f}** ± {spread:.2f} | 43.1 ± 0.3 | {mean - 43.1:+.1f} |")
+    assert row.startswith(f"| CLA-E | {mean:.2f} ± {spread:.2f} | 43.1 ± 0.3 | {mean - 43.1:+.1f} |")
     assert "Protocol **clean**; b_s = 10, b = 138, n_p = 3." in text
 
 
@@ -52,10 +54,10 @@ def test_markdown_shows_tuned_runs_in_columns_with_their_own_seeds(tuned: Path) 
     rows = rows_of(text)
     both, alone, none = rows["CLA-E"], rows["ER w/ FIFO"], rows["MinRed"]
     assert (both["seeds"], both["tuned seeds"]) == ("0 1", "2")
-    assert both["Final tuned"] == "**55.50**"
+    assert both["Final tuned"] == "55.50"
     assert both["Final ours"] != both["Final tuned"]
     assert (alone["seeds"], alone["CBP"], alone["time, s"]) == ("–", "–", "–")
-    assert (alone["Final ours"], alone["Final tuned"]) == ("–", "<u>54.50</u> ± 0.71")
+    assert (alone["Final ours"], alone["Final tuned"]) == ("–", "54.50 ± 0.71")
     assert (alone["tuned seeds"], alone["tuned CBP"]) == ("3 4", both["CBP"])
     assert alone["tuned time, s"] != "–"
     assert {none[head] for head in none if "tuned" in head} == {"–"}
@@ -81,14 +83,14 @@ def test_problems_stand_before_all_tables(few: Path) -> None:
     assert text.index("## Problems") < text.index("seed0.json") < text.index("## CIFAR-100")
 
 
-def test_latex_tables_have_rows_of_equal_width_and_one_best_per_column(report: Report) -> None:
+def test_latex_tables_have_rows_of_equal_width_and_mark_the_best(report: Report) -> None:
     text = latex_report(report)
     tables = re.findall(r"\\begin\{tabular\}\{l(r+)\}(.*?)\\end\{tabular\}", text, flags=re.S)
     assert len(tables) == len(report.sections)
-    for columns, body in tables:
+    for section, (columns, body) in zip(report.sections, tables, strict=True):
         rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
         assert {row.count(" & ") for row in rows} == {len(columns)}
-        assert body.count(r"\mathbf") == 2  # Final and Avg
+        assert body.count(r"\mathbf") == len(section.best("final")) + len(section.best("avg")) > 0
         assert all(rule in body for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
 
 
@@ -117,7 +119,7 @@ TABLE = Table(
     "Scores",
     (TableColumn("Final", "ours, %"), TableColumn("state", align="left")),
     (
-        TableRow("a|b_c", (Value(50.126, 0.254, rank=1), Value(text="finished")), bold=True),
+        TableRow("a|b_c", (Value(50.126, 0.254, best=True), Value(text="finished")), bold=True),
         TableRow("<plain>", (Value(), Value(text="failed: [red] & co")), ranked=False, problems=("no number",)),
     ),
     label="trial",
@@ -153,6 +155,45 @@ def test_a_terminal_shows_any_table_without_markup() -> None:
         ["a|b_c", "50.13±0.25", "finished"],
         ["<plain>", "–", "failed:", "[red]", "&", "co"],
     ]
+
+
+def test_every_format_says_what_bold_and_the_spread_are(three: Path) -> None:
+    report = read_report(three)
+    for text in (markdown_report(report), latex_report(report), html_report(report)):
+        assert "n − 1" in text or "n -- 1" in text
+        assert "t-interval that contains 0" in text
+    assert "**" in markdown_report(report).split("\n## ")[1]
+
+
+def test_latex_has_k_nn_and_forgetting_below_the_linear_probe(few: Path) -> None:
+    for seed in (0, 1):
+        path = few / CLA_E.format(seed)
+        measured = {"knn": Curve(final=30.0 + seed, avg=20.0, curve=[30.0 + seed]), "forgetting": 2.0}
+        path.write_text(read_result(path).model_copy(update=measured).to_json())
+    first, second = re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", latex_report(read_report(few)), flags=re.S)
+    assert "k-NN" not in first
+    assert r"CLA-E & $30.50 \pm {\scriptstyle 0.71}$ & $20.00 \pm {\scriptstyle 0.00}$ & $2.00" in second
+    rows = rows_of(markdown_report(read_report(few)))
+    assert [rows["CLA-E"][head] for head in ("k-NN Final", "k-NN Avg", "forgetting")] == [
+        "30.50 ± 0.71",
+        "20.00 ± 0.00",
+        "2.00 ± 0.00",
+    ]
+
+
+def test_differences_are_paired_and_written_as_numbers(three: Path) -> None:
+    (section,) = read_report(three).sections
+    table = section_differences(section, "cla-e")
+    heads, *lines = csv.reader(StringIO(to_csv(table)))
+    assert heads == ["row", "difference", "from", "to", "seeds"]
+    rows = {row.name: row.ours for row in section.rows}
+    expected = paired_difference(rows["er-fifo"].final, rows["cla-e"].final)
+    (line,) = [line for line in lines if line[0] == "ER w/ FIFO, Final"]
+    assert expected is not None
+    assert [float(cell) for cell in line[1:]] == pytest.approx([expected.mean, expected.low, expected.high, 3])
+    assert not any(line[0].startswith("CLA-E") for line in lines)
+    with pytest.raises(ConfigError, match="unknown row 'cla-ee'"):
+        section_differences(section, "cla-ee")
 
 
 def test_csv_has_the_numbers_of_the_report_unrounded(few: Path) -> None:

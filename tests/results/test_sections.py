@@ -11,8 +11,9 @@ import pytest
 import synthetic
 
 from ocssl.errors import DataError
-from ocssl.results import Report, Row, Section, Value, read_report, read_result
+from ocssl.results import Report, Result, Row, Section, Value, read_report, read_result
 from ocssl.results.charts import chart_data
+from ocssl.results.differences import best_rows
 from ocssl.results.render.html import html_report
 from ocssl.results.render.latex import latex_report
 from ocssl.results.render.markdown import markdown_report
@@ -71,43 +72,78 @@ def test_main_tables_are_complete_and_no_run_is_lost(report: Report) -> None:
     assert not report.problems
 
 
-def test_rows_are_ranked_among_those_that_only_see_the_stream(report: Report) -> None:
+def test_rows_are_compared_among_those_that_only_see_the_stream(report: Report) -> None:
     section = section_of(report, "low-simsiam")
     bounds = {"iid", "iid-b10", "cassle", "cassle-r", "random"}
-    ranking = sorted((row for row in section.rows if row.name not in bounds), key=final_of, reverse=True)
+    compared = {row.name: row.ours.final for row in section.rows if row.name not in bounds}
     assert {row.name for row in section.rows if not row.ranked} == bounds
-    assert section.ranks("final") == {ranking[0].name: 1, ranking[1].name: 2}
-    assert final_of(row_of(section, "cassle-r")) > final_of(ranking[0])
+    assert section.best("final") == best_rows(compared)
+    highest = max((row for row in section.rows if row.ranked), key=final_of)
+    assert highest.name in section.best("final")
+    assert final_of(row_of(section, "cassle-r")) > final_of(highest)
 
 
-def test_rows_of_different_budgets_are_not_ranked(few: Path) -> None:
-    base = read_result(few / CLA_E.format(0))
+def test_rows_of_different_budgets_are_not_compared(three: Path) -> None:
+    base = read_result(three / CLA_E.format(0))
     twice = synthetic.again(base, changes={"budget": "custom", "cbp_planned": 2 * base.cbp_planned}, passes=6)
-    (few / "np6.json").write_text(twice.to_json())
-    report = read_report(few)
-    assert set(section_of(report, "high-simsiam").ranks("final").values()) == {1, 2}
-    assert section_of(report, "passes-simsiam").ranks("final") == {}
+    (three / "np6.json").write_text(twice.to_json())
+    report = read_report(three)
+    assert section_of(report, "high-simsiam").best("final")
+    assert section_of(report, "passes-simsiam").best("final") == set()
 
 
-def test_rows_that_saw_different_streams_are_not_ranked(few: Path) -> None:
-    assert section_of(read_report(few), "high-simsiam").ranks("final")
-    for seed in (0, 1):
-        rewrite(few / CLA_E.format(seed), fingerprint="of fewer images")
-    report = read_report(few)
-    assert section_of(report, "high-simsiam").ranks("final") == {}
+def test_rows_that_saw_different_streams_are_not_compared(three: Path) -> None:
+    assert section_of(read_report(three), "high-simsiam").best("final")
+    for seed in range(3):
+        rewrite(three / CLA_E.format(seed), fingerprint="of fewer images")
+    report = read_report(three)
+    assert section_of(report, "high-simsiam").best("final") == set()
     assert not report.problems
 
 
-def test_rows_that_print_the_same_number_share_a_rank(few: Path) -> None:
-    best = read_result(few / CLA_E.format(0)).final or 0.0
-    for name in ("cla-r-fifo", "er-fifo"):
-        for seed, final in enumerate((best + 2.004, best + 1.996)):
-            path = few / f"cifar100-simsiam-{name}-high-clean-seed{seed}.json"
-            shifted = final + (0.001 if name == "er-fifo" else 0)
-            path.write_text(synthetic.again(read_result(path), shifted).to_json())
-    ranks = section_of(read_report(few), "high-simsiam").ranks("final")
-    assert (ranks["cla-r"], ranks["er-fifo"]) == (1, 1)
-    assert sorted(ranks.values()) == [1, 1, 2]
+def test_two_seeds_are_too_few_to_compare(few: Path) -> None:
+    assert section_of(read_report(few), "high-simsiam").best("final") == set()
+
+
+def test_every_table_has_the_floors_that_its_runs_measured(few: Path) -> None:
+    for section in read_report(few).sections:
+        assert [row.name for row in section.floors] == ["pixels", "histogram"]  # the untrained encoder is a row
+        pixels, histogram = section.floors
+        assert pixels.ours.final == {0: 18.04, 1: 18.04}
+        assert (pixels.ours.knn_final, histogram.ours.final, histogram.ours.knn_final) == ({}, {}, {})
+
+
+def floors_of(base: Result, **settings: object) -> Result:
+    """What ``--evaluate start`` would have written for runs like this one."""
+    numbers = {"references": {"untrained": 15.3, "pixels": 18.0, "histogram": 9.0}}
+    numbers |= {"knn_references": {"untrained": 8.0, "pixels": 12.0, "histogram": 7.0}}
+    none = {"curve": [], "final": None, "avg": None, "cbp_spent": 0}
+    return synthetic.again(base, changes=numbers | none, evaluate="start", **settings)
+
+
+def test_results_of_floors_alone_fill_what_older_results_lack(few: Path) -> None:
+    (few / "floors.json").write_text(floors_of(read_result(few / CLA_E.format(0))).to_json())
+    report = read_report(few)
+    (section,) = report.sections  # no table of its own
+    pixels, histogram = section.floors
+    assert (pixels.ours.final, pixels.ours.knn_final) == ({0: 18.04, 1: 18.04}, {0: 12.0})
+    assert (histogram.ours.final, histogram.ours.knn_final) == ({0: 9.0}, {0: 7.0})
+    untrained = row_of(section, "random").ours
+    assert (untrained.final[0], untrained.knn_final) == (15.2, {0: 8.0})
+    assert few / "floors.json" in section.content
+    assert not report.problems
+
+
+@pytest.mark.parametrize(
+    ("changed", "known"),
+    [({"width": 32}, {"pixels", "histogram"}), ({"data_seed": 3}, set()), ({"seed": 7}, set())],
+)
+def test_floors_count_for_runs_that_were_measured_like_them(few: Path, changed: dict, known: set[str]) -> None:
+    (few / "floors.json").write_text(floors_of(read_result(few / CLA_E.format(0)), **changed).to_json())
+    (section,) = read_report(few).sections
+    assert {
+        row.ours.floor for row in (*section.rows, *section.floors) if row.ours.floor and row.ours.knn_final
+    } == known
 
 
 def test_rows_of_one_name_are_told_apart(report: Report) -> None:
@@ -209,11 +245,20 @@ def test_tuned_values_stand_beside_the_papers_in_the_same_row(tuned: Path) -> No
     assert not report.problems
 
 
-def test_tuned_runs_are_ranked_among_themselves(tuned: Path) -> None:
-    section = section_of(read_report(tuned), "high-simsiam")
-    assert section.ranks("final", tuned=True) == {"cla-e": 1, "er-fifo": 2}
-    assert set(section.ranks("final").values()) == {1, 2}
-    assert "er-fifo" not in section.ranks("final")
+def test_tuned_runs_are_compared_among_themselves(three: Path) -> None:
+    base = {
+        name: read_result(three / f"cifar100-simsiam-{name}-fifo-high-clean-seed0.json") for name in ("cla-e", "er")
+    }
+    for seed in range(3):
+        for name, final, settings in (("cla-e", 55.5, {"omega": 0.5}), ("er", 51.0, {"lr": 0.2})):
+            run = synthetic.again(base[name], final + seed / 10, seed=seed, **settings)
+            (three / f"tuned-{name}-{seed}.json").write_text(run.to_json())
+    (three / "tuned").mkdir()
+    values = "er-fifo: {lr: 0.2}\ncla-e: {lr: 0.3, omega: 0.5}\n"
+    (three / "tuned" / "high-simsiam@cifar100@clean.yaml").write_text(values)
+    before = section_of(read_report(three), "high-simsiam")
+    assert before.best("final", tuned=True) == {"cla-e"}
+    assert before.best("final") == best_rows({row.name: row.ours.final for row in before.rows if row.ranked})
 
 
 def test_a_table_may_hold_tuned_runs_alone(tuned: Path) -> None:
@@ -223,8 +268,7 @@ def test_a_table_may_hold_tuned_runs_alone(tuned: Path) -> None:
         rewrite(path, references={})
     report = read_report(tuned)
     (section,) = report.sections
-    assert section.ranks("final", tuned=True) == {"cla-e": 1, "er-fifo": 2}
-    assert section.ranks("final") == {}
+    assert section.best("final") == set()
     assert all("55.50" in text for text in (html_report(report), markdown_report(report), latex_report(report)))
 
 

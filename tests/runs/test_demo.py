@@ -77,7 +77,7 @@ def test_the_runs_are_ordinary_and_start_from_the_same_weights_on_the_same_strea
     assert {(result.seed, result.method, len(result.curve)) for result in results.values()} == {(4, "simclr", 18)}
     assert len({result.fingerprint for result in results.values()}) == 1
     assert len({tuple(result.references.items()) for result in results.values()}) == 1
-    assert set(results["er"].references) == {"untrained", "pixels"}
+    assert set(results["er"].references) == {"untrained", "pixels", "histogram"}
 
 
 def test_all_strategies_spend_the_same_budget_but_for_the_first_fill_of_the_memory(results):

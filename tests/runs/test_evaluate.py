@@ -6,10 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy
 import pytest
+import torch
 
 from helpers.command import TINY, Command, as_options
 from ocssl.results import read_result
+from ocssl.runs.evaluate import colour_histogram
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 
@@ -76,3 +79,11 @@ def test_probe_measures_on_another_data_set(ocssl: Command, runs: list[Path], ci
     assert not (runs[1] / "features").exists()
     found = json.loads(next((runs[1] / "probes").iterdir()).read_text())
     assert (found["train"], found["validation"], found["test"]) == (1100, 100, 400)
+
+
+def test_a_colour_histogram_is_the_roots_of_shares_counted_one_by_one() -> None:
+    images = torch.randint(256, (3, 3, 5, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    for image, found in zip(images, colour_histogram(images), strict=True):
+        pixels = image.flatten(1).T.double().numpy()
+        counts, _ = numpy.histogramdd(pixels, bins=8, range=[(0, 256)] * 3)
+        assert numpy.allclose(found, numpy.sqrt(counts / 25).ravel())

@@ -76,9 +76,16 @@ def test_a_run_is_the_learner_fed_with_the_stream_and_nothing_else(cla_run: Path
 
 def test_references_stand_beside_the_numbers(cla_run: Path) -> None:
     result = read_result(cla_run)
-    assert result.references.keys() == {"untrained", "pixels"}
-    assert metrics(cla_run, "probe")[0]["point"] == "start"
-    assert all(0 <= value <= 100 for value in result.references.values())
+    assert result.references.keys() == result.knn_references.keys() == {"untrained", "pixels", "histogram"}
+    assert [line["point"] for line in metrics(cla_run, "probe")] == ["start", "1", "2", "pixels", "histogram"]
+    assert all(0 <= value <= 100 for value in (*result.references.values(), *result.knn_references.values()))
+
+
+def test_floors_are_measured_without_training(tmp_path: Path, cla_run: Path) -> None:
+    floors = start(resolve(SHORT | {"evaluate": "start", "strategy": "er"}), tmp_path / "floors")
+    trained = read_result(cla_run)
+    assert (floors.references, floors.knn_references) == (trained.references, trained.knn_references)
+    assert (floors.final, floors.curve, floors.cbp_spent, floors.train_seconds) == (None, [], 0, 0)
 
 
 def test_the_matrix_averages_to_the_curve_and_gives_the_forgetting(cla_run: Path) -> None:
@@ -203,7 +210,7 @@ def test_a_run_can_be_measured_at_its_end_only_or_never(tmp_path: Path) -> None:
     assert (never.curve, never.final, never.knn, never.references) == ([], None, None, {})
 
 
-@pytest.mark.parametrize("probe", [1, 3, 4])  # before the first image, after the last experience, on raw pixels
+@pytest.mark.parametrize("probe", [1, 3, 4, 5])  # before the first image, after the last experience, without encoder
 def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path, probe: int
 ) -> None:

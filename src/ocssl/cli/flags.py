@@ -9,6 +9,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,6 +19,12 @@ from typer.main import get_command
 if TYPE_CHECKING:
     from ocssl.options import Declared
 
+DifferencesOption = Annotated[
+    str | None, typer.Option(metavar="ROW", help="Paired differences to this row, or to the `best`, with intervals.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table, or the differences, as CSV.")
+]
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ocssl.cli.flags import complete_datasets
+from ocssl.cli.flags import DifferencesOption, OutputOption, complete_datasets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) ->
         counts = [[_filled(section) for section in found if section.protocol == protocol] for protocol in PROTOCOLS]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
-    if unlisted := sum(file.experiment not in listed for file in store.files):
+    if unlisted := sum(file.experiment not in listed and not file.result.only_floors for file in store.files):
         console.print(f"Results that belong in none of these: {unlisted}", style="dim")
     _print_problems(console, store)
 
@@ -82,17 +82,20 @@ def show(
     table: TableName,
     dataset: DataSet = None,
     protocol: Annotated[ProtocolOption | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
+    differences: DifferencesOption = None,
+    output: OutputOption = None,
     results: ResultsOption = RESULTS,
 ) -> None:
-    """A table with our mean ± std over seeds, the paper's, and the difference.
+    """A table with our mean ± std over seeds, the paper's, the difference, k-NN and floors.
 
-    Example: ocssl paper show high-simsiam
+    Example: ocssl paper show high-simsiam --differences cla-e
     """
     from rich.console import Console
 
+    from ocssl.errors import ConfigError
     from ocssl.results import find_table, sections_of
-    from ocssl.results.build import terminal_table
-    from ocssl.results.render import to_rich
+    from ocssl.results.build import LEGEND, section_differences, terminal_table
+    from ocssl.results.render import print_table, write_csv
 
     console, paper, store = Console(highlight=False, markup=False), find_table(table), _open(results)
     wanted = dataset and _known_dataset(paper, dataset)
@@ -102,10 +105,18 @@ def show(
         if wanted in (None, section.dataset) and protocol in (None, section.protocol)
     ]
     filled = [section for section in found if section.content]
-    for section in filled or found[:1]:
-        shown = terminal_table(section)
-        console.print(shown.title, style="bold")
-        console.print(to_rich(shown))
+    tables = [terminal_table(section) for section in filled or found[:1]]
+    if differences is not None:
+        tables += [section_differences(section, differences) for section in filled]
+    for shown in tables:
+        print_table(console, shown)
+    if paper.shows == "accuracy":
+        console.print(*LEGEND, style="dim")
+    if output is not None:
+        wanted_tables = tables[len(filled) :] if differences is not None else tables
+        if len(wanted_tables) != 1:
+            raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
+        console.print(f"wrote {write_csv(wanted_tables[0], output)}")
     if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []
         options += ["--protocol", protocol] if protocol else []

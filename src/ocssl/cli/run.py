@@ -91,6 +91,12 @@ def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: 
 
 
 def _summary(place: Path, result: Result) -> str:
+    if result.final is None and result.references:
+        floors = ", ".join(
+            f"{name} {value:.2f} %" + (f" (k-NN {near:.2f} %)" if (near := result.knn_references.get(name)) else "")
+            for name, value in result.references.items()
+        )
+        return f"floors: {floors}; {place}"
     if result.final is None:
         return f"finished, nothing measured; CBP {result.cbp_spent:,}; {place}"
     avg = "" if result.avg is None else f", Avg {result.avg:.2f} %"

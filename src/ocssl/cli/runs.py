@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ocssl.cli.flags import DifferencesOption, OutputOption
+
 if TYPE_CHECKING:
-    from ocssl.results import Result, Table
+    from ocssl.results import Group, Result, Table
     from ocssl.runs.folder import RunFolder
 
 
@@ -47,27 +49,41 @@ def compare(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw accuracy along the stream (PNG, SVG, PDF).")
     ] = None,
+    differences: DifferencesOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """Finished runs side by side, as a table and a plot.
+    """Finished runs side by side, seeds averaged, as a table and a plot.
 
-    Example: ocssl compare runs/* --plot curves.png
+    Example: ocssl compare runs/* --plot curves.png --differences best
     """
     from rich.console import Console
 
     from ocssl.results import read_result
-    from ocssl.results.render import to_rich
+    from ocssl.results.build import LEGEND, differences_table
+    from ocssl.results.render import print_table, write_csv
     from ocssl.results.render.figures import Line, draw_lines
 
     found = {path.absolute(): read_result(path) for path in runs}
-    title, labels = _labels(found)
-    results = dict(zip(labels, found.values(), strict=True))
+    title, groups = _groups(found)
     console = Console(highlight=False, markup=False)
-    console.print(title, style="bold")
-    console.print(to_rich(_comparison(results)))
-    for sentence in _warnings(results.values()):
+    tables = [
+        _comparison(title, groups),
+        *([differences_table(groups, differences)] if differences is not None else []),
+    ]
+    for table in tables:
+        print_table(console, table)
+    console.print(*LEGEND, style="dim")
+    for sentence in _warnings(found.values()):
         console.print(sentence, style="yellow")
+    if output is not None:
+        console.print(f"wrote {write_csv(tables[-1], output)}")
     if plot is not None:
-        lines = [Line(label, result.borders, result.curve) for label, result in results.items()]
+        curves = {label: group.curve for label, group in groups.items()}
+        lines = [
+            Line(label, along["x"], along["mean"], along["low"], along["high"])
+            for label, along in curves.items()
+            if along
+        ]
         untrained = {result.references["untrained"] for result in found.values() if "untrained" in result.references}
         if untrained:
             lines.append(Line("untrained encoder", (), [sum(untrained) / len(untrained)], dash="2 3"))
@@ -75,23 +91,37 @@ def compare(
         console.print(f"wrote {plot}")
 
 
-def _comparison(results: dict[str, Result]) -> Table:
+def _comparison(title: str, groups: dict[str, Group]) -> Table:
+    """A row for each experiment and, by data set, for each floor that the runs measured."""
     from ocssl.common.console import short_count
-    from ocssl.results import Table, TableColumn, TableRow, Value
+    from ocssl.results import Group, Table, TableColumn, TableRow, Value
+    from ocssl.results.build import KNN, NUMBERS
     from ocssl.results.render import sparkline
+    from ocssl.results.sections import best_groups
 
-    columns = *map(TableColumn, ("Final %", "Avg %", "k-NN %", "CBP")), TableColumn("along the stream", align="left")
+    numbers = {number: f"{name} %" for number, name in {**NUMBERS, **KNN}.items()}
+    best = {number: best_groups(groups, number) for number in numbers}
+    titles = (*numbers.values(), "forgetting", "seeds", "CBP")
     rows = []
-    references: dict[str, list[float]] = {}
-    for label, result in results.items():
-        numbers = (result.final, result.avg, result.knn.final if result.knn else None)
-        more = (Value(text=short_count(result.cbp_spent)), Value(text=sparkline(result.curve)))
-        rows.append(TableRow(label, (*map(Value, numbers), *more)))
-        for name, value in result.references.items():
-            references.setdefault(f"{result.dataset} {name}", []).append(value)
-    for label, values in references.items():
-        rows.append(TableRow(label, (Value(sum(values) / len(values)), *[Value(text="")] * 4), ranked=False))
-    return Table("", columns, tuple(rows), label="run")
+    for label, group in groups.items():
+        values = [Value.over(getattr(group, number), best=label in best[number]) for number in numbers]
+        more = (
+            Value.over(group.forgetting),
+            Value.count(len(group.runs)),
+            Value(text=short_count(round(group.cbp or 0))),
+        )
+        along = Value(text=sparkline((group.curve or {"mean": []})["mean"]))
+        rows.append(TableRow(label, (*values, *more, along)))
+    files = [file for group in groups.values() for file in group.files]
+    for dataset, name in dict.fromkeys(
+        (file.result.dataset, name) for file in files for name in file.result.references
+    ):
+        floor = Group(tuple(file for file in files if file.result.dataset == dataset), floor=name)
+        values = [Value.over(getattr(floor, number)) for number in numbers]
+        values += [Value(text=""), Value.count(len(floor.final)), *[Value(text="")] * 2]
+        rows.append(TableRow(f"{dataset} {name}", tuple(values), ranked=False))
+    columns = (*map(TableColumn, titles), TableColumn("along the stream", align="left"))
+    return Table(title, columns, tuple(rows), label="run")
 
 
 def _warnings(results: Iterable[Result]) -> Iterator[str]:
@@ -158,21 +188,46 @@ def _matrix(result: Result) -> Table:
     return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
 
 
-def _words(result: Result) -> list[str]:
-    """Where and how a run was measured, in a few words, some of them empty."""
+def _words(*results: Result) -> list[str]:
+    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
     from ocssl.results.names import heading
 
+    result = results[0]
+    seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
     what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
     images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
-    return [*what, f"{heading(result.protocol)} protocol", images, f"seed {result.seed}"]
+    return [*what, f"{heading(result.protocol)} protocol", images, seeds]
 
 
-def _labels(results: dict[Path, Result]) -> tuple[str, list[str]]:
-    """The words that all runs share, and the others of each run; with a part of its path where these are the same."""
+def _groups(results: dict[Path, Result]) -> tuple[str, dict[str, Group]]:
+    """The words that all runs share, and the runs by their other words; seeds of one experiment stand together."""
+    from ocssl.results import Group, ResultFile
+
+    files = [ResultFile(path, result) for path, result in results.items()]
+    together: list[list[ResultFile]] = []
+    for file in files:
+        twins = [
+            other for other in files if other.experiment == file.experiment and other.result.seed == file.result.seed
+        ]
+        alike = (
+            group
+            for group in together
+            if group[0].experiment == file.experiment and group[0].result.same_stream(file.result) and len(twins) == 1
+        )
+        if (group := next(alike, None)) is None:
+            together.append([file])
+        else:
+            group.append(file)
+    title, labels = _labels({group[0].path: [file.result for file in group] for group in together})
+    return title, {label: Group(tuple(group)) for label, group in zip(labels, together, strict=True)}
+
+
+def _labels(results: dict[Path, list[Result]]) -> tuple[str, list[str]]:
+    """The words that all groups share, and the others of each; with a part of its path where these are the same."""
     from ocssl.results.labels import row_labels
 
-    rows, settings = row_labels(list(results.values()))
-    words = [_words(result) for result in results.values()]
+    rows, settings = row_labels([group[0] for group in results.values()])
+    words = [_words(*group) for group in results.values()]
     shared = [place for place, parts in enumerate(zip(*words, strict=True)) if len(set(parts)) == 1]
     title = ", ".join([*(words[0][place] for place in shared if words[0][place]), *settings])
     others = [[part for place, part in enumerate(own) if part and place not in shared] for own in words]

@@ -110,6 +110,7 @@ def transfer_result(trained: Result, run: TableRun, found: TransferResult) -> Re
         "matrix": [],
         "forgetting": None,
         "references": {},
+        "knn_references": {},
         "borders": [trained.samples],
         "eval_seconds": found.feature_seconds + found.linear_seconds + found.knn_seconds,
     }

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ocssl.common.console import short_count
+from ocssl.registry import unknown
+from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
 from ocssl.results.names import heading, row_name, setting_text, style_name
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.sections import Report, Row, Section
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 NUMBERS = {"final": "Final", "avg": "Avg"}
+KNN = {"knn_final": "k-NN Final", "knn_avg": "k-NN Avg"}
+LEGEND = (
+    "Accuracies are in percent: Final and Avg by linear probe, k-NN beside them. Ours is the mean ± sample standard "
+    "deviation (divided by n − 1) over seeds; the authors’ code divides by n. The paper’s numbers are of the authors’ "
+    "protocol.",
+    f"Bold: the highest mean, and every row whose difference to it, paired over at least {LEAST_SEEDS} common seeds, "
+    f"has a {100 * LEVEL:.0f} % t-interval that contains 0. Rows with fewer seeds are not compared; nothing is bold "
+    "where the highest mean is one of theirs.",
+    "Rows in italics use more than the stream, or are floors, and are not compared.",
+)
+"""What numbers, bold and italics mean, in every format."""
 NOTES = {
     "diff.": "ours less the paper’s",
     "tuned": "ours with lr and ω that we tuned",
@@ -19,34 +32,40 @@ NOTES = {
     "seeds": "seeds with a result that counts",
     "CBP": "cumulative backward passes, spent",
     "time, s": "training time of one run",
+    "forgetting": "mean drop of each experience’s accuracy from its best, in points",
 }
 """What the titles of columns mean."""
 
 
 def report_table(section: Section, *, costs: bool = True) -> Table:
-    """Ours, the paper's, the difference and the tuned, in the columns that are not empty.
+    """Ours, the paper's, the difference and the tuned, k-NN and forgetting, in the columns that are not empty.
 
     Args:
         costs: whether seeds, CBP and time have columns.
     """
-    ranks = {
-        (number, tuned): section.ranks(number, tuned=tuned == "tuned")
-        for number in NUMBERS
-        for tuned in ("ours", "tuned")
-    }
+    best = _best(section)
+    shown = (*section.rows, *section.floors)
     cells: list[dict[tuple[str, str], Value]] = []  # by group and title of the column
-    for row in section.rows:
+    for row in shown:
         groups = {"ours": row.ours, "tuned": row.tuned or Group()}
         found: dict[tuple[str, str], Value] = {}
+        values = {
+            (number, kind): Value.over(getattr(groups[kind], number), best=row.name in names, files=groups[kind].paths)
+            for (number, kind), names in best.items()
+        }
         for number, name in NUMBERS.items():
-            ours, tuned = (
-                Value.over(getattr(group, number), rank=ranks[number, kind].get(row.name), files=group.paths)
-                for kind, group in groups.items()
-            )
+            ours, tuned = values[number, "ours"], values[number, "tuned"]
             paper = row.published.get(number, Value())
             difference = Value(_difference(ours, paper), digits=1, signed=True)
             numbers = {"ours": ours, "paper": paper, "diff.": difference, "tuned": tuned}
             found |= {(f"{name}, %", title): value for title, value in numbers.items()}
+        extra = {"ours": "", "tuned": " tuned"}
+        found |= {
+            ("k-NN, %", name.removeprefix("k-NN ") + extra[kind]): values[number, kind]
+            for kind in groups
+            for number, name in KNN.items()
+        }
+        found |= {("", "forgetting" + extra[kind]): Value.over(group.forgetting) for kind, group in groups.items()}
         if section.block is None:
             found |= {
                 ("", title): Value.count(row.block and row.block[place]) for title, place in (("b", 1), ("n_p", 2))
@@ -65,9 +84,18 @@ def report_table(section: Section, *, costs: bool = True) -> Table:
             style=row.style,
             problems=tuple(problem.sentence for group in row.groups for problem in group.problems),
         )
-        for row, found in zip(section.rows, cells, strict=True)
+        for row, found in zip(shown, cells, strict=True)
     )
     return Table(section.title, columns, rows, tuple(_notes(section)))
+
+
+def _best(section: Section) -> dict[tuple[str, str], set[str]]:
+    """The rows that are bold, by number and by ``ours`` or ``tuned``."""
+    return {
+        (number, kind): section.best(number, tuned=kind == "tuned")
+        for number in (*NUMBERS, *KNN)
+        for kind in ("ours", "tuned")
+    }
 
 
 def _difference(ours: Value, paper: Value) -> float | None:
@@ -100,7 +128,7 @@ def _notes(section: Section) -> Iterator[str]:
         for row in section.rows
         for group in row.distinct
         for seed, run in group.runs.items()
-        if not group.untrained and run.result.code.endswith("-dirty")
+        if not group.floor and run.result.code.endswith("-dirty")
     ]
     if uncommitted:
         yield f"Run from code with changes that were not committed: {'; '.join(uncommitted)}."
@@ -139,42 +167,102 @@ def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
 
 def terminal_table(section: Section) -> Table:
     """A section for a terminal, with tuned results in rows of their own."""
-    rows = [(row.label, row, row.ours) for row in section.rows]
-    rows += [
-        (f"{row.label}, tuned by us: {_tuned_words(row)}", row, row.tuned)
-        for row in section.rows
-        if row.tuned is not None
-    ]
-    columns, values = (_times if section.table.shows == "seconds" else _accuracies)([found[1:] for found in rows])
+    rows = _terminal_rows(section)
+    if section.table.shows == "seconds":
+        columns, values = _times([group for _, _, group, _ in rows])
+    else:
+        columns, values = _accuracies(rows, _best(section))
     shown = (
-        TableRow(label, (*cells, _seeds(group)), problems=tuple(problem.sentence for problem in group.problems))
-        for (label, _, group), cells in zip(rows, values, strict=True)
+        TableRow(
+            label,
+            (*cells, _seeds(group)),
+            ranked=not group.floor,
+            problems=tuple(problem.sentence for problem in group.problems),
+        )
+        for (label, _, group, _), cells in zip(rows, values, strict=True)
     )
     title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
     return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
 
 
-def _accuracies(rows: list[tuple[Row, Group]]) -> tuple[list[TableColumn], list[list[Value]]]:
-    """Final and, where there is one, Avg: ours, the paper's and the difference."""
-    with_avg = any(group.avg or "avg" in row.published for row, group in rows)
+def _terminal_rows(section: Section) -> list[tuple[str, Row, Group, str]]:
+    """Label, row, results and ``ours`` or ``tuned`` of the rows on a terminal."""
+    rows = [(section.label(row), row, row.ours, "ours") for row in section.rows]
+    rows += [
+        (f"{section.label(row)}, tuned by us: {_tuned_words(row)}", row, row.tuned, "tuned")
+        for row in section.rows
+        if row.tuned is not None
+    ]
+    floors = () if section.table.shows == "seconds" else section.floors
+    return rows + [(row.label, row, row.ours, "ours") for row in floors]
+
+
+def section_differences(section: Section, to: str) -> Table:
+    """:func:`differences_table` of a section's rows.
+
+    Args:
+        to: a row's name or label, or ``best``.
+    """
+    named = {row.name: section.label(row) for row in (*section.rows, *section.floors)}
+    return differences_table({label: group for label, _, group, _ in _terminal_rows(section)}, named.get(to, to))
+
+
+def differences_table(groups: Mapping[str, Group], to: str) -> Table:
+    """Differences of all groups to one of them, paired over seeds: a row for each group and number.
+
+    Args:
+        groups: by label.
+        to: the label of the one, or ``best`` for the highest Final.
+    """
+    means = {label: Value.over(group.final).mean for label, group in groups.items() if not group.floor}
+    highest = max(
+        (label for label in means if means[label] is not None), key=lambda label: means[label] or 0, default=to
+    )
+    chosen = highest if to == "best" else to
+    if chosen not in groups:
+        raise unknown("row", to, ("best", *groups))
+    rows = []
+    for label, group in groups.items():
+        for number, name in {**NUMBERS, **KNN}.items() if label != chosen else ():
+            found = paired_difference(getattr(group, number), getattr(groups[chosen], number))
+            if found is not None:
+                ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
+                rows.append(TableRow(f"{label}, {name}", (Value(found.mean, signed=True), *ends, Value.count(found.n))))
+    title = f"Differences to {chosen}, in points: mean over common seeds and its {100 * LEVEL:.0f} % t-interval"
+    return Table(title, tuple(map(TableColumn, ("difference", "from", "to", "seeds"))), tuple(rows), label="row")
+
+
+def _accuracies(
+    rows: list[tuple[str, Row, Group, str]], best: Mapping[tuple[str, str], set[str]]
+) -> tuple[list[TableColumn], list[list[Value]]]:
+    """Final and, where there is one, Avg: ours, the paper's and the difference; k-NN and forgetting."""
+    with_avg = any(group.avg or "avg" in row.published for _, row, group, _ in rows)
     numbers = {number: name for number, name in NUMBERS.items() if number == "final" or with_avg}
+    beside = {number: name for number, name in KNN.items() if number == "knn_final" or with_avg}
     titles = ["b×n_p", *(title for name in numbers.values() for title in (f"{name} %", "paper", "diff"))]
+    titles += [*beside.values(), *(["forgetting"] if with_avg else [])]
     values = []
-    for row, group in rows:
+    for _, row, group, kind in rows:
+        cells = {
+            number: Value.over(getattr(group, number), digits=1, best=row.name in best[number, kind])
+            for number in (*numbers, *beside)
+        }
         values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
         for number in numbers:
-            ours, paper = Value.over(getattr(group, number), digits=1), row.published.get(number, Value())
-            difference = _difference(ours, paper)
-            values[-1] += [ours, paper, Value() if difference is None else Value(text=f"{difference:+.1f}")]
+            paper = row.published.get(number, Value())
+            difference = _difference(cells[number], paper)
+            values[-1] += [cells[number], paper, Value() if difference is None else Value(text=f"{difference:+.1f}")]
+        values[-1] += [cells[number] for number in beside]
+        values[-1] += [Value.over(group.forgetting, digits=1)] if with_avg else []
     return [TableColumn(title, align="left") for title in titles], values
 
 
-def _times(rows: list[tuple[Row, Group]]) -> tuple[list[TableColumn], list[list[Value]]]:
+def _times(groups: list[Group]) -> tuple[list[TableColumn], list[list[Value]]]:
     """Training times, also relative to the fastest row of equal planned CBP on the same device."""
-    planned = [max((run.result.cbp_planned for run in group.runs.values()), default=None) for _, group in rows]
-    times = [Value.over(group.seconds, digits=1) for _, group in rows]
+    planned = [max((run.result.cbp_planned for run in group.runs.values()), default=None) for group in groups]
+    times = [Value.over(group.seconds, digits=1) for group in groups]
     fastest: dict[object, float] = {}
-    for (_, group), cbp, time in zip(rows, planned, times, strict=True):
+    for group, cbp, time in zip(groups, planned, times, strict=True):
         if time.mean is not None:
             fastest[cbp, group.devices] = min(time.mean, fastest.get((cbp, group.devices), time.mean))
     values = [
@@ -184,6 +272,6 @@ def _times(rows: list[tuple[Row, Group]]) -> tuple[list[TableColumn], list[list[
             Value() if time.mean is None else Value(time.mean / fastest[cbp, group.devices]),
             Value(text=", ".join(group.devices)),
         ]
-        for (_, group), cbp, time in zip(rows, planned, times, strict=True)
+        for group, cbp, time in zip(groups, planned, times, strict=True)
     ]
     return [*map(TableColumn, ("CBP", "seconds", "relative")), TableColumn("device", align="left")], values

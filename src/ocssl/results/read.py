@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from ocssl.common.console import percent
 from ocssl.errors import ConfigError, DataError
@@ -62,12 +63,12 @@ class Group:
     Attributes:
         files: all of them, in the order of their paths.
         conflicts: why the results of a seed do not count.
-        untrained: whether the numbers are those of the encoder before the first image.
+        floor: the floor whose numbers these are, like ``pixels``; empty for those of the runs.
     """
 
     files: tuple[ResultFile, ...] = ()
     conflicts: Mapping[int, Problem] = field(default_factory=dict)
-    untrained: bool = False
+    floor: str = ""
 
     @cached_property
     def runs(self) -> dict[int, ResultFile]:
@@ -78,12 +79,13 @@ class Group:
     @property
     def paths(self) -> tuple[Path, ...]:
         """Files of the results that count."""
-        return tuple(run.path for run in self.runs.values())
+        kept = [file for file in self.files if file.result.seed not in self.conflicts]
+        return tuple(file.path for file in (kept if self.floor else self.runs.values()))
 
     @property
     def experiment(self) -> Experiment | None:
-        """What its results are runs of; None without results and for the untrained encoder."""
-        return self.files[0].experiment if self.files and not self.untrained else None
+        """What its results are runs of; None without results and for a floor."""
+        return self.files[0].experiment if self.files and not self.floor else None
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -93,20 +95,48 @@ class Group:
     @property
     def final(self) -> dict[int, float]:
         """Final by seed, in percent."""
-        if self.untrained:
-            return {seed: run.result.references["untrained"] for seed, run in self.runs.items()}
+        if self.floor:
+            return self._of_floor("references")
         return {seed: run.result.final for seed, run in self.runs.items() if run.result.final is not None}
 
     @property
     def avg(self) -> dict[int, float]:
         """Avg by seed, in percent."""
-        runs = {} if self.untrained else self.runs
-        return {seed: run.result.avg for seed, run in runs.items() if run.result.avg is not None}
+        return {seed: run.result.avg for seed, run in self._trained.items() if run.result.avg is not None}
+
+    @property
+    def knn_final(self) -> dict[int, float]:
+        """Final by k-NN, by seed, in percent."""
+        if self.floor:
+            return self._of_floor("knn_references")
+        return {seed: run.result.knn.final for seed, run in self.runs.items() if run.result.knn}
+
+    @property
+    def knn_avg(self) -> dict[int, float]:
+        """Avg by k-NN, by seed, in percent."""
+        found = {seed: run.result.knn.avg for seed, run in self._trained.items() if run.result.knn}
+        return {seed: avg for seed, avg in found.items() if avg is not None}
+
+    @property
+    def forgetting(self) -> dict[int, float]:
+        """Forgetting by seed, in points."""
+        found = {seed: run.result.forgetting for seed, run in self._trained.items()}
+        return {seed: points for seed, points in found.items() if points is not None}
+
+    @property
+    def _trained(self) -> dict[int, ResultFile]:
+        return {} if self.floor else self.runs
+
+    def _of_floor(self, probe: Literal["references", "knn_references"]) -> dict[int, float]:
+        """By seed, from the first file that holds it."""
+        held = [file.result for file in reversed(self.files) if self.floor in getattr(file.result, probe)]
+        values = {result.seed: getattr(result, probe)[self.floor] for result in held}
+        return {seed: values[seed] for seed in self.runs if seed in values}
 
     @property
     def timed(self) -> dict[int, ResultFile]:
         """The runs that had their device to themselves."""
-        return {seed: run for seed, run in self.runs.items() if run.runs_at_once == 1 and not self.untrained}
+        return {seed: run for seed, run in self._trained.items() if run.runs_at_once == 1}
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -120,14 +150,14 @@ class Group:
 
     @property
     def cbp(self) -> float | None:
-        """Mean CBP of a run; None without runs, and for the untrained encoder."""
-        spent = [run.result.cbp_spent for run in self.runs.values() if not self.untrained]
+        """Mean CBP of a run; None without runs, and for a floor."""
+        spent = [run.result.cbp_spent for run in self._trained.values()]
         return sum(spent) / len(spent) if spent else None
 
     @property
     def curve(self) -> dict[str, list[float]] | None:
         """Mean, lowest and highest accuracy over seeds along the stream; None where the borders differ."""
-        runs = [run.result for run in self.runs.values() if run.result.curve and not self.untrained]
+        runs = [run.result for run in self._trained.values() if run.result.curve]
         if len({(tuple(run.borders), len(run.curve)) for run in runs}) != 1:
             return None
         along = list(zip(*(run.curve for run in runs), strict=True))
@@ -170,6 +200,11 @@ class Store:
         groups = self._by_kind.get((dataset, protocol, row.kind), [])
         matching = [group for group in groups if row.matches(group.files[0].result, tuned or {})]
         return max(matching, key=lambda group: len(group.runs), default=Group())
+
+    @cached_property
+    def floors(self) -> tuple[ResultFile, ...]:
+        """Results that hold floors and nothing else."""
+        return tuple(file for group in self.groups.values() for file in group.files if file.result.only_floors)
 
     def has(self, key: str, dataset: str, seed: int) -> bool:
         """Whether there is a result of this run, in conflict or not."""

@@ -66,8 +66,10 @@ class Result(BaseModel):
         knn: the same accuracies by k-NN.
         matrix: ``matrix[i][j]``: after experience i, on the classes of experience j.
         forgetting: mean drop of each experience's accuracy from its best, in points.
-        references: linear probes to compare with: ``untrained`` (``initial`` for a run that started from another) is
-            the encoder before the first image, ``pixels`` the raw images.
+        references: floors, by linear probe: ``untrained`` (``initial`` for a run that started from another) is the
+            encoder before the first image, ``pixels`` the raw images, ``histogram`` the square roots of their colour
+            histograms.
+        knn_references: the same by k-NN.
         borders: stream samples seen at each point of the curve.
         experiences: the classes of each experience.
         samples: length of the stream.
@@ -100,6 +102,7 @@ class Result(BaseModel):
     matrix: list[list[Percent]]
     forgetting: float | None
     references: dict[str, Percent]
+    knn_references: dict[str, Percent] = Field(default_factory=dict)
     borders: list[int]
     experiences: list[list[int]]
     samples: int = Field(ge=1)
@@ -161,6 +164,11 @@ class Result(BaseModel):
     def measured_on(self) -> str:
         """The images behind the accuracies: ``test``, or ``validation`` in runs that compare settings."""
         return str(self.config.get("measure_on", "test"))
+
+    @property
+    def only_floors(self) -> bool:
+        """Whether nothing was trained, so that it holds floors and nothing else."""
+        return self.config.get("evaluate") == "start"
 
     @property
     def block(self) -> Block:

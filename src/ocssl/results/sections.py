@@ -6,17 +6,18 @@ Results of two protocols, of two data sets or of test and validation images neve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
 from ocssl.errors import DataError
+from ocssl.results.differences import best_rows
 from ocssl.results.labels import row_labels
 from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
-from ocssl.results.result import PROTOCOLS, Block, Protocol, probed_on
+from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
 from ocssl.results.table import Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable
 
@@ -27,8 +28,16 @@ PAPER_VALUES = {"tau": 0.999, "joint_views": False}
 """The paper's values of settings that some tables vary; its ω are in ``hyperparameters.csv``."""
 
 SAME_BUDGET = 1.05  # factor between CBP that count as equal
-PROBE_NOISE = 0.5  # points by which probes of one untrained encoder may differ between machines
+PROBE_NOISE = 0.5  # points by which probes of one floor may differ between machines
+FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram": "colour histogram"}
+"""What every encoder should beat, as tables call it."""
+
+MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
+NETWORK = ("backbone", "width", "stem", "variant", "mean", "std")
+"""Settings that a floor depends on, besides data set, protocol and images; the second of the untrained encoder only."""
+
 UNLISTED = "other"
+FLOOR_STYLE = "random"
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Row:
     Attributes:
         style: its key in :data:`ocssl.results.names.STYLES`.
         ours: results with the paper's lr and ω.
-        block: b_s, b and n_p; None for the untrained encoder.
+        block: b_s, b and n_p; None for a floor.
         method: the objective; None where the strategy has its own.
         ranked: whether it takes part in the ranking.
         published: the paper's numbers: ``final``, ``avg``.
@@ -73,6 +82,8 @@ class Section:
     """One table for one data set and one protocol.
 
     Attributes:
+        rows: those of the table.
+        floors: :data:`FLOORS` that are no row of the table, measured or not.
         shared: settings that all rows share and that differ from the paper's.
     """
 
@@ -80,6 +91,7 @@ class Section:
     dataset: str
     protocol: Protocol
     rows: tuple[Row, ...]
+    floors: tuple[Row, ...] = ()
     shared: tuple[str, ...] = ()
 
     @property
@@ -121,27 +133,34 @@ class Section:
     @property
     def content(self) -> set[Path | Problem]:
         """Files of the results that count, and why others do not."""
-        return {part for group in self.groups for parts in (group.paths, group.problems) for part in parts}
+        groups = [*self.groups, *(row.ours for row in self.floors)]
+        return {part for group in groups for parts in (group.paths, group.problems) for part in parts}
 
-    def ranks(self, number: str, *, tuned: bool = False) -> dict[str, int]:
-        """The rows with the best (1) and second best (2) ``final`` or ``avg``; equal numbers as printed share a rank.
-
-        Rows are ranked only if all of them had the same budget and saw the same stream.
+    def best(self, number: str, *, tuned: bool = False) -> set[str]:
+        """The compared rows with the highest number, see :func:`best_groups`.
 
         Args:
+            number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
             tuned: among the tuned results.
         """
         ranked = {row.name: row.tuned if tuned else row.ours for row in self.rows if row.ranked}
-        groups = {name: group for name, group in ranked.items() if group and getattr(group, number)}
-        results = [run.result for group in groups.values() for run in group.runs.values()]
-        budgets = {result.cbp_planned for result in results}
-        if len(groups) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
-            return {}
-        if not all(one.same_stream(other) for one, other in combinations(results, 2)):
-            return {}
-        scores = {name: round(Value.over(getattr(group, number)).mean or 0, 2) for name, group in groups.items()}
-        best = sorted(set(scores.values()), reverse=True)[:2]
-        return {name: best.index(score) + 1 for name, score in scores.items() if score in best}
+        return best_groups({name: group for name, group in ranked.items() if group}, number)
+
+
+def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
+    """The groups with the highest number, as :func:`ocssl.results.differences.best_rows` finds them.
+
+    There are none where groups had different budgets or saw different streams.
+
+    Args:
+        number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
+    """
+    values = {name: getattr(group, number) for name, group in groups.items() if getattr(group, number)}
+    results = [run.result for name in values for run in groups[name].runs.values()]
+    budgets = {result.cbp_planned for result in results}
+    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+        return set()
+    return best_rows(values) if all(one.same_stream(other) for one, other in combinations(results, 2)) else set()
 
 
 def sections_of(store: Store, table: PaperTable) -> list[Section]:
@@ -149,11 +168,22 @@ def sections_of(store: Store, table: PaperTable) -> list[Section]:
     transfer = any(map(probed_on, table.datasets))
     present = {file.result.dataset for file in store.files if bool(probed_on(file.result.dataset)) == transfer}
     found = (
-        Section(table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
+        _section(store, table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
         for dataset in (*table.datasets, *sorted(present - {*table.datasets}))
         for protocol in PROTOCOLS
     )
     return [section for section in found if section.dataset in table.datasets or section.content]
+
+
+def _section(store: Store, table: PaperTable, dataset: str, protocol: Protocol, rows: tuple[Row, ...]) -> Section:
+    held = {row.ours.floor for row in rows}
+    groups = [group for row in rows for group in row.groups]
+    floors = (
+        Row(name, label, FLOOR_STYLE, _floor(store, name, groups), ranked=False)
+        for name, label in FLOORS.items()
+        if name not in held
+    )
+    return Section(table, dataset, protocol, rows, tuple(floors))
 
 
 def _rows(store: Store, table: PaperTable, dataset: str, protocol: Protocol) -> Iterator[Row]:
@@ -162,7 +192,8 @@ def _rows(store: Store, table: PaperTable, dataset: str, protocol: Protocol) -> 
     for row in table.rows:
         published = _published(table, row, dataset)
         if row.untrained:  # the last row, after those that measured it
-            yield Row(row.name, row.label, "random", _untrained(groups), ranked=False, published=published)
+            untrained = _floor(store, "untrained", groups)
+            yield Row(row.name, row.label, FLOOR_STYLE, untrained, ranked=False, published=published)
             continue
         strategy, method, memory, block = row.kind
         paper, values = row.hyperparameters(dataset), tuned.get(row.name)
@@ -198,29 +229,49 @@ def _published(table: PaperTable, row: PaperRow, dataset: str) -> dict[str, Valu
     }
 
 
-def _untrained(groups: Iterable[Group]) -> Group:
-    """The encoder before the first image, which every run of a table has measured."""
-    measured: dict[int, list[ResultFile]] = {}
-    for group in groups:
-        for seed, run in group.runs.items():
-            if "untrained" in run.result.references:
-                measured.setdefault(seed, []).append(run)
-    conflicts = {}
-    for seed, runs in measured.items():
-        values = [run.result.references["untrained"] for run in runs]
-        if max(values) - min(values) > PROBE_NOISE:
+def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
+    """A floor as the runs of these groups measured it, and results of floors alone that were measured like them.
+
+    It is unknown where the runs were measured on different images, or began with different networks.
+    """
+    runs = [run for group in groups if not group.floor for run in group.runs.values()]
+    alike = {_floor_settings(run.result, name) for run in runs}
+    if len(alike) != 1:
+        return Group(floor=name)
+    seeds = {run.result.seed for run in runs}
+    more = [file for file in store.floors if file.result.seed in seeds and _floor_settings(file.result, name) in alike]
+    files: list[ResultFile] = []
+    conflicts: dict[int, Problem] = {}
+    for seed in sorted(seeds):
+        own = [file for file in (*runs, *more) if file.result.seed == seed]
+        linear = [file for file in own if name in file.result.references]
+        near = [file for file in own if name in file.result.knn_references]
+        files += {file.path: file for file in (*linear[:1], *near[:1])}.values()
+        values = [file.result.references[name] for file in linear]
+        if values and max(values) - min(values) > PROBE_NOISE:
             sentence = (
-                f"runs of seed {seed} have {min(values):.2f} and {max(values):.2f} for the same untrained encoder; "
+                f"runs of seed {seed} have {min(values):.2f} and {max(values):.2f} for the same {FLOORS[name]}; "
                 "its row lacks that seed, but their own numbers count"
             )
-            conflicts[seed] = Problem(tuple(run.path for run in runs), sentence)
-    return Group(tuple(runs[0] for _, runs in sorted(measured.items())), conflicts, untrained=True)
+            conflicts[seed] = Problem(tuple(file.path for file in linear), sentence)
+    return Group(tuple(files), conflicts, floor=name)
+
+
+def _floor_settings(result: Result, name: str) -> str:
+    """What a floor depends on."""
+    names = (*MEASURED, *NETWORK) if name == "untrained" else MEASURED
+    settings = [result.config.get(setting) for setting in names]
+    return repr((result.dataset, result.protocol, result.measured_on, settings))
 
 
 def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
     """Sections of the experiments in no listed section: one for each kind of images, method, data set, protocol."""
     known = {group.experiment for section in listed for group in section.groups}
-    left = [group for experiment, group in store.groups.items() if experiment not in known]
+    left = [
+        group
+        for experiment, group in store.groups.items()
+        if experiment not in known and not group.files[0].result.only_floors
+    ]
     for (images, method, dataset, protocol), together in groupby(sorted(left, key=_kind), key=_kind):
         groups = sorted(together, key=_place)
         title = "other runs" + (f", {heading(method)}" if method else "")
@@ -228,7 +279,8 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images))), title, ())
         labels, shared = row_labels([group.files[0].result for group in groups])
         rows = tuple(map(_unlisted_row, groups, labels))
-        yield Section(table, dataset, "clean" if protocol == "clean" else "authors", rows, tuple(shared))
+        found = _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
+        yield replace(found, shared=tuple(shared))
 
 
 def _kind(group: Group) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class Value:
         digits: decimals of mean and std.
         signed: whether a positive number has a plus.
         text: printed instead of the number.
-        rank: 1 for the best of its column, 2 for the second best.
+        best: whether it is the best of its column, or cannot be told from it.
         files: the results behind the number.
     """
 
@@ -30,7 +30,7 @@ class Value:
     digits: int = 2
     signed: bool = False
     text: str | None = None
-    rank: int | None = None
+    best: bool = False
     files: tuple[Path, ...] = ()
 
     @classmethod
@@ -107,7 +107,7 @@ class TableRow:
 
     Attributes:
         values: one for each column.
-        ranked: whether it takes part in the ranking; rows that do not are in italics.
+        ranked: whether it is compared with others; rows that are not are in italics.
         bold: whether a terminal prints it in bold.
         style: its key in :data:`ocssl.results.names.STYLES`.
         flags: words beside its label.

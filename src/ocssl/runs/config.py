@@ -60,14 +60,20 @@ class RunConfig(Options):
         None, "Stop at this total CBP instead of the stream's end; what `init_from` spent counts.", ge=1
     )
     init_from: str | None = setting(None, "Run to start from; its networks are taken.", common=True)
-    evaluate: Literal["each", "final", "never"] = setting(
-        "each", "When the encoder is measured: after each experience, only at the end, or never."
+    evaluate: Literal["each", "final", "never", "start"] = setting(
+        "each",
+        "When the encoder is measured: after each experience, only at the end, or never; `start` measures the floors "
+        "and trains nothing.",
     )
     measure_on: Literal["test", "validation"] = setting(
         "test", "Images that probes are scored on; `validation` to choose settings by, the test images stay unopened."
     )
     knn: bool = setting(True, "Measure by k-NN, too.", affects="numbers")
-    references: bool = setting(True, "Measure the untrained encoder and the raw pixels, too.", affects="numbers")
+    references: bool = setting(
+        True,
+        "Measure the floors, too: the untrained encoder, the raw pixels and a colour histogram.",
+        affects="numbers",
+    )
     probe: ProbeSchedule = setting(ProbeSchedule(), "How the linear probe is trained, e.g. probe.lr.")
     log_every: int = setting(50, "Stream minibatches between two lines of metrics.", ge=1, affects="numbers")
     checkpoint_minutes: float = setting(

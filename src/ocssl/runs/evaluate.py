@@ -34,6 +34,7 @@ from ocssl.runs.progress import Progress
 
 QUEUE_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
 PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
+COLOUR_BINS = 8  # of each channel
 
 OnProgress = Callable[[int, int], None]
 
@@ -73,6 +74,28 @@ def raw_pixels(images: Tensor) -> Tensor:
     pixels = images.float() / 255
     side = min(PIXEL_SIDE, images.shape[-1])
     return functional.adaptive_avg_pool2d(pixels, side).flatten(1)
+
+
+def colour_histogram(images: Tensor) -> Tensor:
+    """The square roots of a joint RGB histogram's shares, 8 bins a channel: uint8 ``(n, 3, s, s)`` to ``(n, 512)``.
+
+    Square roots give every row length 1, and make the inner product of two rows the overlap of their colours.
+
+    >>> reds = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
+    >>> reds[:, 0, 0] = 255  # half of the pixels are red, half black
+    >>> histogram = colour_histogram(reds)
+    >>> histogram.shape, histogram.nonzero()[:, 1]
+    (torch.Size([1, 512]), tensor([  0, 448]))
+    """
+    red, green, blue = (images.flatten(2) // (256 // COLOUR_BINS)).long().unbind(1)
+    places = (red * COLOUR_BINS + green) * COLOUR_BINS + blue
+    counts = torch.zeros(len(images), COLOUR_BINS**3, device=images.device)
+    counts.scatter_add_(1, places, torch.ones_like(places, dtype=counts.dtype))
+    return (counts / places.shape[1]).sqrt()
+
+
+ENCODERLESS = {"pixels": raw_pixels, "histogram": colour_histogram}
+"""Floors that need no encoder: functions from uint8 images ``(n, 3, s, s)`` to ``(n, d)``, by evaluation point."""
 
 
 class ProbeQueue:

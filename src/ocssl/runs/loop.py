@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
 from ocssl.common.console import warn
 from ocssl.common.signals import Interrupted, StopRequest
@@ -26,11 +27,11 @@ from ocssl.learner import Learner
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Prefetcher, Schedule, Splits
-from ocssl.runs.evaluate import OnProgress, ProbeQueue, encoder_of, raw_pixels, split_features
+from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of, split_features
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.progress import Progress, Status
 from ocssl.runs.provenance import Provenance
-from ocssl.runs.state import PIXELS, START, Measurement, RunState, make_result
+from ocssl.runs.state import START, Measurement, RunState, make_result
 from ocssl.runs.trackers import Trackers
 
 STRETCH_SECONDS = 1.0  # how long the learner is left alone, and how long a request to stop may wait
@@ -76,6 +77,7 @@ class RunLoop:
         self.group = learner.train_state.group
         self.images = Prefetcher(splits.train.dataset, schedule, self.group)
         self.probes = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+        self.with_floors = config.evaluate == "start" or (config.references and config.evaluate != "never")
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
         self._saved_at, self._saved_samples = time.monotonic(), learner.seen
@@ -113,13 +115,15 @@ class RunLoop:
 
     def _train_and_measure(self) -> Result:
         config, borders = self.config, self.schedule.borders
-        if config.references and config.evaluate != "never" and START not in self.state.measured:
-            self._measure(START)
+        if self.with_floors and START not in self.state.measured:
+            self._measure(START, encoder_of(self.learner))
+        if config.evaluate == "start":
+            return self._finish()
         for number in range(self.state.finished, len(borders)):
             self._train_until(borders[number])
             last = number + 1 == len(borders)
             if config.evaluate == "each" or (last and config.evaluate == "final"):
-                self._measure(str(number + 1))
+                self._measure(str(number + 1), encoder_of(self.learner))
             if not last:
                 self.learner.boundary()
             self.state.finished = number + 1
@@ -185,13 +189,14 @@ class RunLoop:
 
     # ------------------------------------------------------------------ measuring
 
-    def _measure(self, point: str) -> None:
+    def _measure(self, point: str, encode: Callable[[Tensor], Tensor]) -> None:
+        samples = 0 if point in ENCODERLESS else self.learner.seen
         if not self.group.is_main:
-            self.state.measured[point] = Measurement(self.learner.seen)
+            self.state.measured[point] = Measurement(samples)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
-            features = split_features(encoder_of(self.learner), self.splits, self._work("features"))
-            found = Measurement(self.learner.seen, knn=self.probes.knn(features) if self.config.knn else None)
+            features = split_features(encode, self.splits, self._work("features"))
+            found = Measurement(samples, knn=self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found
         if found.knn is not None:
@@ -211,13 +216,6 @@ class RunLoop:
             self.trackers.log({f"probe/{name}": value for name, value in numbers.items()}, found.samples)
             self._probe = f"probe {accuracy.percent:.1f} %"
 
-    def _measure_pixels(self) -> None:
-        with self._timed("eval_seconds"), self.group.no_timeout():
-            pixels = split_features(raw_pixels, self.splits, self._work("pixels"))
-        self.probes.add(PIXELS, pixels)
-        self.state.measured[PIXELS] = Measurement(0)
-        self._run_probes()
-
     # ------------------------------------------------------------------ saving, stopping, ending
 
     def _save(self) -> None:
@@ -236,9 +234,10 @@ class RunLoop:
     def _finish(self) -> Result:
         config = self.config
         self._run_probes()
-        wanted = config.references and config.evaluate != "never" and PIXELS not in self.state.measured
-        if wanted and self.group.is_main:
-            self._measure_pixels()
+        for floor, encode in ENCODERLESS.items() if self.with_floors else ():
+            if floor not in self.state.measured:
+                self._measure(floor, encode)
+                self._run_probes()  # alone: the probes of a stack have features of one length
         self._save()
         self.folder.write_encoder(self.learner.network.state_dict())
         result = make_result(config, self.schedule, self.learner, self.state, self.provenance)

@@ -13,11 +13,12 @@ from ocssl.results.result import Curve, Result
 from ocssl.runs import environment
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Schedule
+from ocssl.runs.evaluate import ENCODERLESS
 from ocssl.runs.naming import names_of
 from ocssl.runs.presets import is_papers_budget
 from ocssl.runs.provenance import Provenance
 
-START, PIXELS = "start", "pixels"
+START = "start"
 
 
 @dataclass
@@ -37,7 +38,8 @@ class RunState:
         started: when.
         cbp_before: CBP that went into the networks before this run.
         finished: how many experiences are over and measured.
-        measured: by evaluation point: ``start``, ``pixels``, or the number of the experience that had just ended.
+        measured: by evaluation point: ``start``, the number of the experience that had just ended, or a floor that
+            needs no encoder.
         prepare_seconds, train_seconds, eval_seconds: so far.
         seconds_at: what ``train_seconds`` was at the end of each experience.
         warnings: so far, in order.
@@ -85,7 +87,8 @@ def make_result(
     measured = [state.measured[point] for point in points]
     linear = _metrics([entry.linear for entry in measured if entry.linear is not None], schedule)
     neighbours = _metrics([entry.knn for entry in measured if entry.knn is not None], schedule)
-    references = {"untrained" if config.init_from is None else "initial": START, "pixels": PIXELS}
+    named = {"untrained" if config.init_from is None else "initial": START} | {name: name for name in ENCODERLESS}
+    floors = {name: state.measured[point] for name, point in named.items() if point in state.measured}
     return Result(
         **names_of(config, provenance.plugins)._asdict(),
         dataset=config.dataset,
@@ -104,11 +107,8 @@ def make_result(
         else None,
         matrix=[list(row) for row in linear.matrix] if linear else [],
         forgetting=linear.forgetting if linear and not config.iid else None,
-        references={
-            name: entry.linear.percent
-            for name, point in references.items()
-            if (entry := state.measured.get(point)) is not None and entry.linear is not None
-        },
+        references={name: entry.linear.percent for name, entry in floors.items() if entry.linear is not None},
+        knn_references={name: entry.knn.percent for name, entry in floors.items() if entry.knn is not None},
         borders=[entry.samples for entry in measured],
         experiences=[list(classes) for classes in schedule.experiences],
         samples=len(schedule),

@@ -20,7 +20,11 @@ DECADE = 10.0  # ratio of the largest to the smallest value from which on the ax
 
 
 def trial_table(sweep: Sweep, log: TrialLog) -> Table:
-    """All trials, best first, failed ones last. Scores are means over seeds, ± their standard deviation."""
+    """All trials, best first, failed ones last.
+
+    Scores are means over seeds ± their sample standard deviation; with several seeds a column says how many.
+    """
+    several = any(len(trial.seeds) > 1 for trial in log.trials)
 
     def row(trial: Trial) -> TableRow:
         values = [Value(text=short_value(trial.values.get(name, "–"))) for name in sweep.space]
@@ -28,11 +32,12 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
         score = Value.over({seed: score for seed, score in scores.items() if score is not None})
         state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
         ran = Value(text=label(resolve(sweep.configuration(trial.values))))
-        cells = (ran, *values, score, Value.count(next(filter(None, trial.cbp), None)), state)
+        seeds = (Value.count(score.n or None),) if several else ()
+        cells = (ran, *values, score, *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
         return TableRow(str(trial.number), cells, bold=trial is log.best())
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
-    titles = (*sweep.space, f"validation {sweep.score} %", "CBP")
+    titles = (*sweep.space, f"validation {sweep.score} %", *(["seeds"] if several else []), "CBP")
     columns = (TableColumn("strategy", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
     return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 

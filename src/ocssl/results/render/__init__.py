@@ -15,10 +15,12 @@ from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib, render
 from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import latex_report, to_latex
 from ocssl.results.render.markdown import markdown_report, to_markdown
-from ocssl.results.render.terminal import sparkline, to_rich
+from ocssl.results.render.terminal import print_table, sparkline, to_rich
 from ocssl.results.sections import Report
+from ocssl.results.table import Table
 
-__all__ = ["FORMATS", "sparkline", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich", "write_report"]
+__all__ = ["FORMATS", "print_table", "sparkline", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich"]
+__all__ += ["write_csv", "write_report"]
 
 FORMATS = ("html", "markdown", "latex", "csv", *FIGURE_FORMATS)
 
@@ -62,6 +64,11 @@ def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
         for figure in data["figures"]
         for kind, content in render_figure(data, figure, kinds).items()
     }
+
+
+def write_csv(table: Table, path: Path) -> Path:
+    """Write one table as a CSV file."""
+    return _write(path, to_csv(table))
 
 
 def _write(path: Path, content: bytes | str) -> Path:

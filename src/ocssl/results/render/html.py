@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
-from ocssl.results.build import report_table, runs_table
+from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
 from ocssl.results.names import STYLES, heading
 from ocssl.results.read import Problem
@@ -18,9 +18,6 @@ from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 PAGE_STYLES = ("style.css", "charts.css")
 SCRIPTS = ("dom", "state", "details", "tip", "plot", "bars", "stream", "scatter", "filters", "tables", "main")
-RANKS = {1: ("best", "best"), 2: ("second", "second best")}
-"""The class of a ranked number, and the words that screen readers say of it."""
-
 N_P = "n<sub>p</sub>"
 Names = Mapping[Path, str]
 """The names of runs in the page's data, by the paths of their files."""
@@ -36,6 +33,7 @@ def html_report(report: Report) -> str:
         title=escape(report.title),
         lede=_lede(report),
         style="\n".join([*map(_file, PAGE_STYLES), f":root {{{colours}}}"]),
+        legend=escape(" ".join(LEGEND)),
         problems=_problems(report.problems) if report.problems else "",
         sections=sections or '<p class="note">No complete result yet.</p>',
         runs=_scrolling(to_html(runs_table(report), names), "Every run", "scroll tall"),
@@ -145,10 +143,9 @@ def _cell(value: Value, column: TableColumn, names: Names) -> str:
         return f'<td class="text" data-sort="{text}">{text}</td>'
     if value.empty:
         return f'<td class="unrun">{text}</td>'
-    place, words = RANKS.get(value.rank or 0, ("", ""))
-    text = f'<span class="value {place}">{text}</span>'
+    text = f'<span class="value{" best" if value.best else ""}">{text}</span>'
     text += f'<span class="std">±{value.spread()}</span>' if value.std is not None else ""
-    text += f'<span class="unseen">, {words}</span>' if words else ""
+    text += '<span class="unseen">, best or level with it</span>' if value.best else ""
     kind = "paper" if column.title == "paper" else ""
     return f'<td class="{kind}" data-sort="{value.mean}">{_opens(text, value.files, names)}</td>'
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from ocssl.results.build import report_table
+from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
 from ocssl.results.sections import Report, Section
 from ocssl.results.table import Table, TableColumn, Value
@@ -48,12 +49,23 @@ def _float(section: Section) -> Iterator[str]:
     yield rf"\centering{NARROW if any(column.title == 'tuned' for column in table.columns) else USUAL}"
     yield (
         rf"\caption{{{escape(table.title)}; {escape(heading(section.protocol))} protocol{block}. "
-        r"Best in \textbf{bold}, second best \underline{underlined}.}"
+        rf"{escape(' '.join(LEGEND))}}}"
     )
     yield rf"\label{{tab:{section.id}}}"
-    yield from _tabular(table)
+    beside = [place for place, column in enumerate(table.columns) if column.group.startswith("k-NN")]
+    beside += [place for place, column in enumerate(table.columns) if column.title.startswith("forgetting")]
+    yield from _tabular(_part(table, [place for place in range(len(table.columns)) if place not in beside]))
+    if beside:
+        yield r"\par\medskip"
+        yield from _tabular(_part(table, beside))
     yield from (rf"\par\smallskip {escape(note)}" for note in table.notes)
     yield r"\end{table}"
+
+
+def _part(table: Table, places: Sequence[int]) -> Table:
+    """Some columns of a table."""
+    rows = (replace(row, values=tuple(row.values[place] for place in places)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in places), rows=tuple(rows))
 
 
 def _tabular(table: Table) -> Iterator[str]:
@@ -87,9 +99,9 @@ def _cell(value: Value) -> str:
     if value.text is not None:
         return escape(value.text)
     number = value.plain().replace("−", "-")
-    number = rf"\mathbf{{{number}}}" if value.rank == 1 else number
+    number = rf"\mathbf{{{number}}}" if value.best else number
     spread = rf" \pm {{\scriptstyle {value.spread()}}}" if value.std is not None else ""
-    return rf"\underline{{${number}{spread}$}}" if value.rank == 2 else f"${number}{spread}$"
+    return f"${number}{spread}$"
 
 
 def _joined(entries: list[str]) -> str:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ocssl.results.build import report_table
+from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
 from ocssl.results.sections import Report
 from ocssl.results.table import Table, Value
-
-RANKS = {1: "**{}**", 2: "<u>{}</u>"}
-LEGEND = (
-    "Accuracies are in percent, mean ± standard deviation over seeds. **Best**, <u>second best</u>; *italic* rows use "
-    "more than the stream and are not ranked. The paper’s numbers are of the authors’ protocol."
-)
 
 
 def to_markdown(table: Table) -> str:
     """The table alone, without its title and notes.
 
     >>> from ocssl.results.table import TableColumn, TableRow
-    >>> print(to_markdown(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.761, rank=1),)),))), end="")
+    >>> rows = (TableRow("CLA-E", (Value(50.761, best=True),)),)
+    >>> print(to_markdown(Table("", (TableColumn("Final"),), rows)), end="")
     |  | Final |
     | --- | --: |
     | CLA-E | **50.76** |
@@ -57,7 +52,7 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
         for note in table.notes:
             yield from ("", escape(note))
     if report.sections:
-        yield from ("", LEGEND)
+        yield from ("", " ".join(map(escape, LEGEND)))
     if figures:
         yield from ("", "## Figures")
         for figure in figures:
@@ -65,7 +60,7 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
 
 
 def _cell(value: Value) -> str:
-    text = RANKS.get(value.rank or 0, "{}").format(escape(value.plain()))
+    text = f"**{escape(value.plain())}**" if value.best else escape(value.plain())
     return f"{text} ± {value.spread()}" if value.std is not None else text
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from ocssl.results.table import Table, Value
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-RANKS = {1: "bold", 2: "underline"}
+LABEL = 24  # columns that labels get at least, where they need them
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -28,10 +29,24 @@ def to_rich(table: Table) -> RichTable:
     return shown
 
 
+def print_table(console: Console, table: Table) -> None:
+    """Print title and table. Labels are wrapped to fit; where numbers do not, lines run over the console's edge."""
+    shown, width = to_rich(table), console.width
+    full = console.measure(shown, options=console.options.update(width=10_000)).maximum
+    label = max((len(row.label) for row in table.rows), default=0)
+    if full > width:
+        shown.columns[0].width = max(min(LABEL, label), label - (full - width))
+        console.width = max(width, full - label + shown.columns[0].width)
+    if table.title:
+        console.print(table.title, style="bold", soft_wrap=True)
+    console.print(shown)
+    console.width = width
+
+
 def _cell(value: Value) -> Text:
     from rich.text import Text
 
-    return Text(value.with_std("±"), RANKS.get(value.rank or 0, ""))
+    return Text(value.with_std("±"), "bold" if value.best else "")
 
 
 def sparkline(values: list[float]) -> str:

@@ -1,0 +1,145 @@
+"""Paired differences and their intervals, against scipy; and which rows of a table are marked."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy
+import pytest
+from scipy import stats
+
+from helpers.cli import Ocssl
+from helpers.results import PUBLISHED
+from ocssl.results import Section, find_table, read_result, read_results, sections_of
+from ocssl.results.differences import best_rows, paired_difference, t_quantile
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[tuple[str, str], Section]:
+    store = read_results(PUBLISHED)
+    tables = [find_table(name) for name in ("high-simsiam", "low-simsiam", "high-simclr", "buffers")]
+    return {
+        (section.table.id, section.protocol): section
+        for table in tables
+        for section in sections_of(store, table)
+        if section.dataset == "cifar100"
+    }
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 41), 99, 100, 1000])
+@pytest.mark.parametrize("probability", [0.5, 0.6, 0.9, 0.95, 0.975, 0.995, 0.9995])
+def test_quantiles_are_those_of_scipy(probability: float, freedom: int) -> None:
+    assert t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+def test_an_interval_is_that_of_scipys_paired_test(n: int, level: float) -> None:
+    first, second = numpy.random.default_rng(n).normal(50, 1, (2, n))
+    found = paired_difference(dict(enumerate(first)), dict(enumerate(second)), level)
+    expected = stats.ttest_rel(first, second).confidence_interval(level)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert (found.mean, found.n) == (pytest.approx(numpy.mean(first - second)), n)
+
+
+def test_seeds_are_paired_by_number_and_others_left_out() -> None:
+    found = paired_difference({2: 5.0, 0: 1.0, 9: 100.0}, {0: 2.0, 2: 3.0, 1: -100.0})
+    assert found is not None
+    assert (found.mean, found.n) == (0.5, 2)
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
+    one = paired_difference({0: 2.0}, {0: 1.0})
+    assert one is not None
+    assert (one.mean, one.low, one.high, one.excludes_zero) == (1.0, -numpy.inf, numpy.inf, False)
+
+
+def test_the_interval_over_published_seeds_is_scipys(published: dict[tuple[str, str], Section]) -> None:
+    rows = {row.name: row.ours.final for row in published["high-simsiam", "clean"].rows}
+    found = paired_difference(rows["cla-e"], rows["cla-r"])
+    assert found is not None
+    pairs = [[rows[name][seed] for seed in (0, 1, 2)] for name in ("cla-e", "cla-r")]
+    expected = stats.ttest_rel(*pairs).confidence_interval(0.95)
+    assert numpy.subtract(*pairs) == pytest.approx([-0.14, 1.10, 1.25])
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert not found.excludes_zero
+
+
+def test_rows_that_cannot_be_told_from_the_best_are_marked_with_it() -> None:
+    best = {0: 50.0, 1: 51.0, 2: 52.0}
+    near = {0: 50.4, 1: 50.4, 2: 51.6}
+    far = {seed: value - 2 for seed, value in best.items()}  # the same lead with every seed
+    few = {0: 50.0, 1: 51.0}
+    assert best_rows({"best": best, "near": near, "far": far, "few": few}) == {"best", "near"}
+    assert best_rows({"best": best, "few": few}) == set()
+    assert best_rows({"lucky": {0: 99.0}, "best": best, "far": far}) == set()
+    assert best_rows({"best": best, "other seeds": {3: 50.0, 4: 50.0, 5: 50.0}}) == set()
+    assert best_rows({}) == set()
+    assert best_rows({"best": best, "equal": dict(best)}) == {"best", "equal"}
+
+
+def test_marked_rows_of_the_published_tables(published: dict[tuple[str, str], Section]) -> None:
+    high = published["high-simsiam", "clean"]
+    assert {"cla-e", "cla-r"} <= high.best("final")
+    assert high.best("avg") == {"cla-r"}
+    assert high.best("final", tuned=True) == {"cla-r", "cla-e"}
+    assert published["low-simsiam", "clean"].best("final") == {"osiris-r"}
+    for one_seed in (("low-simsiam", "authors"), ("high-simsiam", "authors"), ("high-simclr", "clean")):
+        assert not any(published[one_seed].best(number) for number in ("final", "avg", "knn_final", "knn_avg"))
+    assert published["buffers", "clean"].best("avg") == set()  # the highest has one seed
+
+
+FIFO = [
+    PUBLISHED / f"cifar100-simsiam-{name}-fifo-high-clean-seed{seed}.json"
+    for name in ("cla-e", "er")
+    for seed in range(3)
+]
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_compare_averages_seeds_and_writes_what_it_shows(ocssl: Ocssl, tmp_path: Path) -> None:
+    code, said = ocssl("compare", *map(str, FIFO), "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    assert "50.76±0.27" in said
+    assert "divided by n − 1" in said.replace("\n", " ")
+    cla_e, er, untrained, pixels = read(tmp_path / "runs.csv")
+    assert (cla_e["run"], er["run"], untrained["run"], pixels["run"]) == (
+        "CLA-E",
+        "ER w/ FIFO",
+        "cifar100 untrained",
+        "cifar100 pixels",
+    )
+    assert float(cla_e["Final %"]) == pytest.approx(numpy.mean([51.0, 50.82, 50.46]))
+    assert float(cla_e["Final % std"]) == pytest.approx(numpy.std([51.0, 50.82, 50.46], ddof=1))
+    assert (cla_e["seeds"], pixels["seeds"], pixels["k-NN Final %"]) == ("3", "3", "")
+
+
+def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Path) -> None:
+    code, said = ocssl("compare", *map(str, FIFO), "--differences", "best", "-o", str(tmp_path / "differences.csv"))
+    assert code == 0, said
+    assert "Differences to CLA-E" in said
+    final = read(tmp_path / "differences.csv")[0]
+    finals = [[read_result(path).final for path in paths] for paths in (FIFO[3:], FIFO[:3])]
+    interval = stats.ttest_rel(*finals).confidence_interval(0.95)
+    assert (final["row"], final["seeds"]) == ("ER w/ FIFO, Final", "3")
+    assert (float(final["from"]), float(final["to"])) == pytest.approx((interval.low, interval.high))
+    code, said = ocssl("compare", *map(str, FIFO), "--differences", "CLA-EE")
+    assert (code, "did you mean 'CLA-E'?" in said) == (2, True)
+
+
+def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_path: Path) -> None:
+    show = ("paper", "show", "high-simsiam", "--results", str(PUBLISHED), "-o", str(tmp_path / "table.csv"))
+    code, said = ocssl(*show)
+    assert (code, "more than one table" in said) == (2, True)
+    code, said = ocssl(*show, "--protocol", "clean")
+    assert code == 0, said
+    rows = {row["row"]: row for row in read(tmp_path / "table.csv")}
+    assert (rows["CLA-E"]["seeds"], rows["i.i.d."]["forgetting"]) == ("3", "")
+    assert float(rows["CaSSLe-R"]["k-NN Final"]) > float(rows["CLA-E"]["k-NN Final"])
+    assert {"random encoder", "raw pixels", "colour histogram"} <= rows.keys()
+    code, said = ocssl(*show, "--protocol", "clean", "--differences", "cla-e")
+    assert code == 0, said
+    assert [row["row"] for row in read(tmp_path / "table.csv") if "CLA-R, Final" in row["row"]] == ["CLA-R, Final"]
