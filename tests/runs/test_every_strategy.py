@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from importlib import resources
 from pathlib import Path
 
 import jsonschema
@@ -22,7 +21,7 @@ FIRST_KEYS = (
     *("cbp_planned", "cbp_spent", "train_seconds", "eval_seconds"),
 )
 STRATEGIES = strategies.registry.names()
-SCHEMA = json.loads((resources.files("ocssl.results") / "result.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16, "references": False}
 REAL = SHORT | {
     "dataset": "cifar100",
@@ -85,8 +84,6 @@ def test_a_run_on_real_images_ends_with_a_complete_result(
 
 def test_the_published_schema_is_that_of_the_code() -> None:
     assert schema() == SCHEMA
-    docs = Path(__file__).parents[2] / "docs" / "result.schema.json"
-    assert json.loads(docs.read_text()) == SCHEMA
 
 
 def test_the_schema_refuses_a_result_without_its_protocol(ocssl: Command, tmp_path: Path) -> None:

@@ -20,14 +20,17 @@ def learn(
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
     assigned: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting. Names: ocssl list strategies|methods|memories|backbones",
+        ),
     ] = None,
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
     Settings that are not given are chosen for this machine. The same command goes on where it stopped.
-
-    Names: ocssl list strategies; ocssl list methods; ocssl list memories; ocssl list backbones
 
     Example: ocssl learn frames/ --state robot --follow
     """
