@@ -24,13 +24,13 @@ def learn(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Any setting. Names: ocssl list strategies|methods|memories|backbones",
+            help="Any. Names: ocssl list strategies|methods|memories|backbones",
         ),
     ] = None,
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    Settings that are not given are chosen for this machine. The same command goes on where it stopped.
+    Settings not given are chosen for this machine. The same command goes on where it stopped.
 
     Example: ocssl learn frames/ --state robot --follow
     """
