@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
 
+MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
 
 
@@ -51,6 +54,29 @@ def sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_file(path: str | Path, limit: int = MOST_BYTES) -> bytes:
+    """The content of a regular file. A pipe, a device, a folder or a longer file is an ``OSError``.
+
+    >>> read_file("/dev/zero")
+    Traceback (most recent call last):
+    ...
+    OSError: [Errno 22] not a regular file: '/dev/zero'
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            kind = errno.EISDIR if stat.S_ISDIR(facts.st_mode) else errno.EINVAL
+            raise OSError(kind, os.strerror(kind) if kind == errno.EISDIR else "not a regular file", str(path))
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise OSError(errno.EFBIG, f"more than {limit:,} bytes", str(path))
+        return content
     finally:
         os.close(handle)
 
