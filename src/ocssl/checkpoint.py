@@ -175,7 +175,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _leftovers(folder: Path, kind: str) -> list[Path]:
-    """What saves may have left, known by names that only they give: tensors, drafts of both files, also earlier ones."""
+    """What saves may have left, by names that only they give: tensors, and drafts of both files, also earlier ones."""
     names = re.compile(rf"tensors-{TOKEN}\.safetensors|draft-{TOKEN}(\.json)?")
     entries = folder.iterdir() if folder.is_dir() else ()
     ours = (entry for entry in entries if names.fullmatch(entry.name) or is_draft(entry, f"{kind}.json"))

@@ -1,4 +1,4 @@
-"""Files and folders: atomic writes, ownership, locks, names. Every file that ocssl writes is written through this module.
+"""Files and folders: atomic writes, ownership, locks, names. Every file that ocssl writes goes through this module.
 
 A file is ours only if it says so: each kind that ocssl writes for other programs carries a mark (:data:`MARK`, or a key
 ``ocssl`` where the kind has keys). :func:`check_output` refuses everything else before any work, and a draft has a name
@@ -41,7 +41,7 @@ _KINDS: dict[str, tuple[bytes, ...]] = {  # how a file of ours begins, then its 
     "pdf": (b"%PDF", _MARK),
     "html": (b"<!doctype html>", _MARK, b'<a class="skip" href="#tables">Skip to the tables</a>'),
     "markdown": (b"", _MARK, b" results, the newest of ", b"\nlibrary_name: ocssl\n"),
-    "latex": (b"%", _MARK, b"% Input this file into a document with \\usepackage{booktabs}"),
+    "latex": (b"%", b"% Input this file into a document with \\usepackage{booktabs}"),
     "json": (b"{", b'\n "ocssl": "'),
 }
 

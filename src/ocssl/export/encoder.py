@@ -36,12 +36,12 @@ _Channels = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(
 
 
 class _Recorded(BaseModel):
-    """Types and ranges of the facts that code here relies on."""
+    """Types and ranges of the facts that code here relies on, as far as they are there."""
 
-    backbone: str | None
-    image_size: Annotated[int, Field(ge=1, le=2**16, strict=True)]
-    mean: _Channels
-    std: _Channels
+    backbone: str | None = None
+    image_size: Annotated[int, Field(ge=1, le=2**16, strict=True)] = 1
+    mean: _Channels = []
+    std: _Channels = []
     seen: _Count = 0
     cbp: _Count = 0
     version: _Count = 0
@@ -163,7 +163,7 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     """
     try:
         facts, tensors = _found(Path(path))
-        facts |= _Recorded.model_validate(facts).model_dump(exclude_unset=True)
+        _Recorded.model_validate(facts)
         own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
     except ValidationError as error:
         first = error.errors()[0]
