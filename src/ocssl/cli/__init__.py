@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -38,7 +39,7 @@ def _call() -> int:
     except OcsslError as error:
         code = _say(str(error), REFUSED)
     except OSError as error:
-        if (lost := _flush()) is not None:
+        if (lost := _flush(error)) is not None:
             return lost
         _trace()
         code = _say(not_a_path(error.filename, error) if error.filename else str(error), REFUSED)
@@ -73,9 +74,11 @@ def _trace() -> None:
         traceback.print_exc()
 
 
-def _flush() -> int | None:
-    """Write what is left of the output: the exit code where that fails, None where it does not."""
+def _flush(earlier: OSError | None = None) -> int | None:
+    """Write what is left of the output: the exit code where that fails or an earlier write failed, None otherwise."""
     try:
+        if earlier is not None and earlier.filename is None and earlier.errno in (errno.ENOSPC, errno.EBADF, errno.EIO):
+            raise earlier
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that Python does not try again when it exits

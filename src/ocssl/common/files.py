@@ -46,12 +46,12 @@ _KINDS: dict[str, tuple[bytes, ...]] = {  # how a file of ours begins, then its 
 }
 
 
-def ours(path: str | Path, kind: str, begins: bytes = b"") -> bool:
+def ours(path: str | Path, kind: str, columns: str = "") -> bool:
     """Whether a file is of a kind that ocssl writes, and carries its mark.
 
     Args:
-        kind: ``parquet``, ``onnx``, ``png``, …; a ``csv`` has no mark and is known by ``begins``.
-        begins: the first bytes that it must have.
+        kind: ``parquet``, ``onnx``, ``png``, …; a ``csv`` has no mark and is known by its columns.
+        columns: of a ``csv``, its first line as it is written now; there may be more or fewer, not others.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -67,12 +67,16 @@ def ours(path: str | Path, kind: str, begins: bytes = b"") -> bool:
             tail = file.read(_END_BYTES)
     except OSError:
         return False
-    marked = any(mark in head or mark in tail for mark in marks) or (kind == "csv" and bool(begins))
-    return marked and head.startswith(begins or first)
+    if kind == "csv":
+        old, new = (
+            line.partition("\n")[0].replace(" std", "").split(",") for line in (head.decode(errors="replace"), columns)
+        )
+        return old[0] == new[0] and len(old) > 1 and ({*old} <= {*new} or {*new} <= {*old})
+    return head.startswith(first) and any(mark in head or mark in tail for mark in marks)
 
 
 def check_output(
-    path: str | Path, kind: str, *, inputs: Iterable[str | Path] = (), force: bool = False, begins: bytes = b""
+    path: str | Path, kind: str, *, inputs: Iterable[str | Path] = (), force: bool = False, columns: str = ""
 ) -> None:
     """Refuse a file that must not be written, before any work.
 
@@ -100,7 +104,7 @@ def check_output(
         return
     if not stat.S_ISREG(facts.st_mode):
         raise ConfigError(f"'{path}' is not a regular file; choose another output")
-    if facts.st_size and not force and not ours(place, kind, begins):
+    if facts.st_size and not force and not ours(place, kind, columns):
         raise ConfigError(f"'{path}' exists and was not written by ocssl as {kind}; choose another, or add --force")
 
 

@@ -77,19 +77,14 @@ def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
 def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: bool = False) -> Path:
     """Write one table as a CSV file; one that is there must have the same columns, unless ``force``."""
     content = to_csv(table)
-    check_output(path, "csv", inputs=inputs, force=force, begins=_columns(content))
+    check_output(path, "csv", inputs=inputs, force=force, columns=content)
     return _write(path, content)
 
 
 def _check(path: Path, content: bytes | str, inputs: Iterable[Path], force: bool) -> None:
     kind = {".md": "markdown", ".tex": "latex"}.get(path.suffix, path.suffix.removeprefix("."))
-    begins = _columns(content) if kind == "csv" and isinstance(content, str) else b""
-    check_output(path, kind, inputs=inputs, force=force, begins=begins)
-
-
-def _columns(content: str) -> bytes:
-    """The first line of a table, which has no other mark."""
-    return content.partition("\n")[0].encode(errors="backslashreplace") + b"\n"
+    columns = content if kind == "csv" and isinstance(content, str) else ""
+    check_output(path, kind, inputs=inputs, force=force, columns=columns)
 
 
 def _write(path: Path, content: bytes | str) -> Path:
