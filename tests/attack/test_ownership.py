@@ -247,7 +247,7 @@ PATHS = cases(
     *(
         (command, path)
         for command in ("embed state imgs -o", "export state --to onnx -o", "data preview folder:set -o")
-        for path in (".", "", "imgs", "/dev/null", "pipe", "x" * 5000, "no\0name", "/")
+        for path in (".", "", "imgs", "/dev/null", "pipe", "x" * 5000, "/")
     ),
     *(("learn imgs --state", path) for path in ("x" * 5000, "enc.safetensors", "pipe")),
     ("run --output", "x" * 5000),
@@ -263,8 +263,6 @@ PATHS = cases(
 
 @pytest.mark.parametrize(("command", "path"), PATHS)
 def test_a_path_that_cannot_be_written_is_refused(attack: Attack, command: str, path: str) -> None:
-    if "\0" in path:
-        pytest.skip("no system takes such an argument")
     os.mkfifo(attack.folder / "pipe")
     (attack.folder / "loop.tar").symlink_to("loop.tar")
     words = command.split()

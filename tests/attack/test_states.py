@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from attacking import LEARN, Attack
 
+from helpers.command import TINY
 from ocssl import Learner
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.runs.state import RunState
@@ -155,3 +157,13 @@ def test_a_second_thread_that_learns_is_refused(tmp_path: Path) -> None:
     assert all("one call at a time" in str(error) for error in refused)
     learner.partial_fit(images).save(tmp_path / "saved")
     assert Learner.load(tmp_path / "saved").seen == learner.seen
+
+
+def test_a_sweep_with_failed_trials_says_how_many_and_exits_with_1(attack: Attack) -> None:
+    """A learning rate of 1e30 diverges."""
+    settings = {name: value for name, value in TINY.items() if name not in ("experiences", "log_every")}
+    plan = {"settings": {**settings, "strategy": "er", "method": "simclr"}, "space": {"lr": [0.05, 1e30]}}
+    attack.put("plan.yaml", json.dumps(plan))
+    code, err = attack.call("sweep", "plan.yaml", "--output", "swept", "-q")
+    assert code == 1, err
+    assert err.splitlines()[-1] == "1 of 2 configurations failed; the table says why"
