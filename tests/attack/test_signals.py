@@ -14,6 +14,7 @@ import pytest
 from attacking import LEARN, RUN, Attack
 
 from helpers.command import wait_for
+from ocssl.common import signals
 from ocssl.common.signals import AT_ONCE, StopRequest
 
 attack_only = pytest.mark.attack
@@ -71,6 +72,27 @@ def test_a_second_signal_ends_at_once(attack: Attack) -> None:
         assert process.err == ""
     finally:
         os.close(folder)
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.pending
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_another_kind_of_signal_later_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "AT_ONCE", 0.0)
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_for(lambda: stop.number)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+        assert stop.number == signal.SIGHUP
 
 
 def test_signals_that_come_together_are_one_request() -> None:

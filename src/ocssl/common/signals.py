@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from ocssl.errors import OcsslError
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AT_ONCE = 1.0  # seconds within which several signals are one request: a terminal that closes may send two kinds
+AT_ONCE = 1.0  # seconds within which several signals are one request
 PATIENCE = 3.0  # seconds that a wait for somebody else may go on after a request to stop
 
 
@@ -24,7 +24,10 @@ class Interrupted(OcsslError):
 
 
 class StopRequest:
-    """Catches SIGINT, SIGTERM and SIGHUP while it is open; a second signal, a second later or more, ends at once.
+    """Catches SIGINT, SIGTERM and SIGHUP while it is open.
+
+    A second Ctrl-C, or the same signal again, ends at once if it comes a second later or more. Another kind changes
+    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``.
 
     >>> with StopRequest() as stop:
     ...     stop.pending
@@ -39,7 +42,8 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in NUMBERS:
+            ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            for number in NUMBERS[:-1] if ignored else NUMBERS:
                 self._before[number] = signal.signal(number, self._note)
             _open.append(self)
         return self
@@ -56,7 +60,7 @@ class StopRequest:
         now = time.monotonic()
         if not self.number:
             self.pending, self.number, self.since = True, number, now
-        elif now - self.since > AT_ONCE:
+        elif number in (signal.SIGINT, self.number) and now - self.since > AT_ONCE:
             os._exit(128 + number)  # nothing is half written: every write ends with a rename
 
 
