@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ocssl.common.files import TOKEN, atomic_write, create, is_draft, read_file, sync, token
+from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, create, is_draft, read_file, sync, token
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError
 
@@ -33,7 +33,6 @@ except ImportError:  # on such a system, writers of one folder are not kept apar
     fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
-LOOK_EVERY = 0.02  # seconds between two looks at a lock
 
 
 def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -34,7 +34,7 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
-    result = read_result(run) if folder.result.exists() else None
+    result = read_result(run) if os.path.lexists(folder.result) else None
     config = result.config if result else folder.read_config().to_dict()
     for name, text in _summary(result) if result else _unfinished(folder):
         console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)

@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -19,9 +20,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
 
 MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
+LOOK_EVERY = 0.05  # seconds between two looks at a lock
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
 MARK = "made by ocssl"
 """What text, pictures and archives that ocssl writes carry, so that a later command may replace them."""
@@ -245,19 +248,31 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
         raise error(f"cannot write '{path}': {failure.strerror or failure}") from failure
 
 
+def _taken(lock: FileLock) -> bool:
+    try:
+        lock.acquire()
+    except Timeout:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if needed, so that no second process writes there; the lock ends with the process.
 
     Args:
-        wait: seconds to wait for another process to leave.
+        wait: seconds to wait for another process to leave; less than 0: as long as it takes.
     """
     folder = Path(folder)
-    lock = FileLock(folder / ".lock", timeout=wait)
+    lock, end = FileLock(folder / ".lock", timeout=0), time.monotonic() + wait
     try:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
+            while not _taken(lock):
+                if wait >= 0 and time.monotonic() >= end:
+                    raise Timeout(lock.lock_file)
+                check_waiting(f"for another process that works in '{folder}'")
+                time.sleep(LOOK_EVERY)
     except Timeout as error:
         raise ConfigError(f"another process is working in '{folder}'") from error
     try:

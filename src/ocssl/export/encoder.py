@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -223,7 +224,7 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _find(path: Path) -> tuple[Path, str]:
     """The folder of the encoder, and whether it lies there by itself or inside a saved learner."""
     for folder in (path, path / "encoder"):
-        if (folder / f"{KIND}.json").exists():
+        if os.path.lexists(folder / f"{KIND}.json"):  # also a link to nowhere: reading it says so
             return folder, KIND
     numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
     checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
