@@ -350,6 +350,10 @@ class Learner:
         before: dict[str, Any] = {}
         try:
             before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+            if not isinstance(before, dict):
+                raise CheckpointError(
+                    f"'{path}' cannot be read as a saved learner: its config holds no settings by name"
+                )
             if backbone is not None:
                 before["backbone"] = backbone
             elif before["backbone"] is None:

@@ -106,7 +106,7 @@ class StateFolder:
         state = self._checkpoints.read_state(saved[-1])
         try:
             cursor, size = Cursor(**state["place"]), state["metrics_bytes"]
-            if type(size) is not int or size < 0:
+            if type(size) is not int or not 0 <= size < 2**63:
                 raise ValueError(f"metrics_bytes must be a whole number of at least 0, not {size!r}")
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
