@@ -349,11 +349,12 @@ class Learner:
                 raise unknown("setting", name, known, list_all=False)
         before: dict[str, Any] = {}
         try:
-            before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
-            if not isinstance(before, dict):
+            found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+            if not isinstance(found, dict):
                 raise CheckpointError(
                     f"'{path}' cannot be read as a saved learner: its config holds no settings by name"
                 )
+            before = found
             if backbone is not None:
                 before["backbone"] = backbone
             elif before["backbone"] is None:
