@@ -8,7 +8,7 @@ SMOKE  ?= build/paper-smoke
 TORCH_INDEX ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs docs-files clean
+.PHONY: help demo paper-smoke test test-attack test-scale test-browser test-slow test-gpu lint types docs docs-files clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,6 +37,9 @@ paper-smoke: $(VENV)/.installed-plot ## a table of tiny runs on CPU, from runs t
 test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m pytest
+
+test-attack: $(VENV)/.installed-dev ## hostile files, foreign folders, signals: every row of the tables
+	@$(BIN)/python -m pytest -m 'attack or not attack' tests/attack
 
 test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's page in headless Chromium
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \

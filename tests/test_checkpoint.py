@@ -280,9 +280,10 @@ def test_the_trap_would_have_sprung(tmp_path):
     "litter",
     [
         ["tensors-0badc0ffee00.safetensors"],
-        ["tensors-1.safetensors", ".learner.json.0badc0ff"],
-        ["tensors-1.safetensors", "draft-1.json"],  # of earlier versions
-        [".tmpmafAEy"],
+        ["tensors-0badc0ffee00.safetensors", ".learner.json.0badc0ffee00"],
+        ["tensors-0badc0ffee00.safetensors", ".learner.json.0badc0ff"],  # of earlier versions
+        ["tensors-0badc0ffee00.safetensors", "draft-0badc0ffee00.json"],
+        ["draft-0badc0ffee00"],
     ],
 )
 def test_a_save_that_was_killed_leaves_the_earlier_state_and_the_next_one_cleans_up(saved, litter):

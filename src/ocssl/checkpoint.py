@@ -11,8 +11,10 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import shutil
 import stat
-import uuid
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ocssl.common.files import atomic_write, sync
+from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, create, is_draft, read_file, sync, token
+from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError
 
 try:
@@ -53,12 +56,13 @@ def write(path: str | Path, kind: str, facts: Mapping[str, Any], tensors: Mappin
 
 def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     index = folder / f"{kind}.json"
-    if not index.exists() and not _only_leftovers(folder):
-        raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
-    data = folder / f"tensors-{uuid.uuid4().hex[:12]}.safetensors"
+    check_place(folder, kind)
+    data, draft = folder / f"tensors-{token()}.safetensors", folder / f"draft-{token()}"
     try:
-        save_tensors(_apart(tensors), data)
-        sync(data)
+        draft.mkdir()
+        save_tensors(_apart(tensors), draft / data.name)
+        sync(draft / data.name)
+        (draft / data.name).rename(data)
         envelope = {
             "format": f"ocssl-{kind}",
             "version": VERSION,
@@ -70,12 +74,31 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         with contextlib.suppress(OSError):
             data.unlink()
+        shutil.rmtree(draft, ignore_errors=True)
         kept = "; the earlier state there is untouched" if index.exists() else ""
         raise CheckpointError(f"could not save to '{folder}': {error}{kept}") from error
-    for old in _leftovers(folder):
-        if old != data:
+    for old in _leftovers(folder, kind):
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        elif old != data:
             with contextlib.suppress(OSError):
                 old.unlink()
+
+
+def check_place(path: str | Path, kind: str) -> None:
+    """Refuse a folder that a state cannot be saved to: it holds files, and no index of ours says what they are.
+
+    >>> check_place("nowhere", "learner")
+    """
+    folder = Path(path)
+    index = folder / f"{kind}.json"
+    try:
+        known = f'"format": "ocssl-{kind}"'.encode() in read_file(index) if os.path.lexists(index) else False
+        free = not folder.exists() or (folder.is_dir() and {*folder.iterdir()} <= {*_leftovers(folder, kind)})
+    except OSError as error:
+        raise CheckpointError(f"could not save to '{folder}': {error}") from error
+    if not (known or free):
+        raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -86,7 +109,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
         metadata: text by name, for the file's header.
     """
     path.unlink(missing_ok=True)
-    path.touch()
+    create(path)
     mode = path.stat().st_mode
     save_file(dict(tensors), path, metadata)
     if path.stat().st_mode != mode:
@@ -98,15 +121,19 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
     folder = Path(path)
     index = folder / f"{kind}.json"
     try:
-        envelope = json.loads(index.read_text())
+        envelope = json.loads(read_file(index))
         if not isinstance(envelope, dict) or envelope.get("format") != f"ocssl-{kind}":
             raise CheckpointError(f"'{index}' was not written by ocssl as a {kind}")
+        if type(envelope["version"]) is not int or not isinstance(envelope["facts"], dict):
+            raise ValueError("its index has no version, or no facts by name")
         if envelope["version"] > VERSION:
             raise CheckpointError(
                 f"'{folder}' has format version {envelope['version']}, newer than this ocssl knows ({VERSION}); upgrade"
             )
         entry = envelope["tensors"]
         data = folder / Path(entry["file"]).name
+        if not data.is_file() and data.exists():
+            raise CheckpointError(f"'{data}' is not a regular file")
         if data.stat().st_size != entry["bytes"]:
             raise CheckpointError(f"'{data}' is truncated: {data.stat().st_size} of {entry['bytes']} bytes")
         if _digest(data) != entry["sha256"]:
@@ -115,6 +142,8 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
     except FileNotFoundError as error:
         missing = Path(error.filename).name if error.filename else "its file of tensors"  # safetensors names none
         raise CheckpointError(f"'{folder}' is not a saved {kind}: {missing} is missing") from error
+    except RecursionError as error:
+        raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: nested too deeply") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
     except OSError as error:
@@ -144,14 +173,12 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _leftovers(folder: Path) -> list[Path]:
-    """Files that saves may have left: tensors, drafts of the index, today's and earlier ones, safetensors' drafts."""
-    patterns = ("tensors-*.safetensors", ".*.json.????????", "draft-*.json", ".tmp??????")
-    return [file for pattern in patterns for file in folder.glob(pattern)]
-
-
-def _only_leftovers(folder: Path) -> bool:
-    return folder.is_dir() and {*folder.iterdir()} <= {*_leftovers(folder)}
+def _leftovers(folder: Path, kind: str) -> list[Path]:
+    """What saves may have left, by names that only they give: tensors, and drafts of both files, also earlier ones."""
+    names = re.compile(rf"tensors-{TOKEN}\.safetensors|draft-{TOKEN}(\.json)?")
+    entries = folder.iterdir() if folder.is_dir() else ()
+    ours = (entry for entry in entries if names.fullmatch(entry.name) or is_draft(entry, f"{kind}.json"))
+    return [entry for entry in ours if not entry.is_symlink()]
 
 
 @contextlib.contextmanager
@@ -164,9 +191,16 @@ def _one_writer(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"could not save to '{folder}': {error}") from error
     try:
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # some network file systems lock no folders
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while fcntl is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                check_waiting(f"for another process that writes to '{folder}'")
+                time.sleep(LOOK_EVERY)
+            except OSError:  # some network file systems lock no folders
+                break
+            else:
+                break
         yield
     finally:
         os.close(descriptor)

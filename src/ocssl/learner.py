@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +54,8 @@ class Learner:
     setting that no part reads is refused. ``backbone`` may also be a module from images ``(n, 3, s, s)`` to vectors
     ``(n, d)``. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
 
-    One thread may learn while others transform or save; each waits until a minibatch of another is over.
+    One thread may learn while others transform or save; each waits until a minibatch of another is over. A second
+    :meth:`partial_fit` meanwhile is refused.
 
     >>> import numpy as np
     >>> learner = Learner(strategy="cla-e", backbone="resnet18-w16", image_size=16, stream_batch=4, batch=8, passes=1,
@@ -85,6 +86,7 @@ class Learner:
             raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
         self.config = parse_learner(settings, own_backbone=self._module is not None)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
+        self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
         self._begin()
 
     def _begin(self) -> None:
@@ -128,6 +130,20 @@ class Learner:
             callback: called with the learner after every stream minibatch.
         """
         pixels = as_uint8(images, self.config.image_size)
+        with self._alone():
+            return self._partial_fit(pixels, callback)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second call that learns: both would cut the images that wait."""
+        if not self._learning.acquire(blocking=False):
+            raise ConfigError("this learner is learning in another thread, or in a callback; one call at a time learns")
+        try:
+            yield
+        finally:
+            self._learning.release()
+
+    def _partial_fit(self, pixels: Tensor, callback: Callable[[Learner], object] | None) -> Learner:
         with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
             arrived = pixels.to(self.train_state.device, non_blocking=True)
             queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
@@ -149,13 +165,12 @@ class Learner:
         """
         if self.pending % self.config.stream_batch == 1 and not self.train_state.joint_views:
             raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
-        while self.pending:
-            with self._lock:
-                stream, self._pending = (
-                    self._pending[: self.config.stream_batch],
-                    self._pending[self.config.stream_batch :],
-                )
-                self._fit(stream)
+        with self._alone():
+            while self.pending:
+                with self._lock:
+                    size = self.config.stream_batch
+                    stream, self._pending = self._pending[:size], self._pending[size:]
+                    self._fit(stream)
         return self
 
     def boundary(self) -> Learner:
@@ -334,7 +349,12 @@ class Learner:
                 raise unknown("setting", name, known, list_all=False)
         before: dict[str, Any] = {}
         try:
-            before = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+            found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+            if not isinstance(found, dict):
+                raise CheckpointError(
+                    f"'{path}' cannot be read as a saved learner: its config holds no settings by name"
+                )
+            before = found
             if backbone is not None:
                 before["backbone"] = backbone
             elif before["backbone"] is None:
@@ -416,12 +436,15 @@ class Learner:
         train_state.steps.copy_(tensors["steps"])
         if tensors["pending"].shape[1:] != self._pending.shape[1:]:
             raise CheckpointError("the images that wait for a full minibatch are of another size")
-        self.seen = facts["seen"]
-        self.budget.spent, self.budget.steps = facts["budget"]["spent"], facts["budget"]["steps"]
+        counts = {"seen": facts["seen"], **{name: facts["budget"][name] for name in ("spent", "steps")}}
+        for name, value in counts.items():
+            if type(value) is not int or not 0 <= value < 2**63:
+                raise CheckpointError(f"its {name} must be a whole number of at least 0, not {value!r}")
+        self.seen, self.budget.spent, self.budget.steps = counts.values()
         self._pending = tensors["pending"].to(train_state.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_learning")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock())
+        vars(self).update(state, _lock=RLock(), _learning=Lock())

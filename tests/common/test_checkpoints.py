@@ -21,6 +21,7 @@ def touch(draft: Path) -> None:
 def test_the_newest_checkpoints_are_kept_in_order_of_their_numbers(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(tmp_path)
     (tmp_path / "999999").mkdir()
+    (tmp_path / "999999" / "state.json").write_text("{}")
     for step in range(3):
         checkpoints.save(touch, {"step": step}, keep=2)
     assert [path.name for path in checkpoints.complete()] == ["1000001", "1000002"]
@@ -44,7 +45,7 @@ def test_a_save_that_fails_leaves_the_earlier_checkpoint_and_no_draft(tmp_path: 
 def test_drafts_of_a_killed_process_are_not_checkpoints_and_are_removed(tmp_path: Path) -> None:
     checkpoints = CheckpointFolder(tmp_path)
     saved = checkpoints.save(touch, {}, keep=1)
-    (tmp_path / "draft-000000").mkdir()
+    (tmp_path / "draft-0badc0ffee00").mkdir()
     assert checkpoints.complete() == [saved]
     checkpoints.remove_drafts()
     assert [*tmp_path.iterdir()] == [saved]

@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_written_whole_is_said_in_a_line_and_an_earlier_on
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(CheckpointError, match=f"cannot write '{target}': ") as caught:
-            export(encoder, target, to)
+            export(encoder, target, to, force=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)

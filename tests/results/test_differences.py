@@ -140,6 +140,6 @@ def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_
     assert (rows["CLA-E"]["seeds"], rows["i.i.d."]["forgetting"]) == ("3", "")
     assert float(rows["CaSSLe-R"]["k-NN Final"]) > float(rows["CLA-E"]["k-NN Final"])
     assert {"random encoder", "raw pixels", "colour histogram"} <= rows.keys()
-    code, said = ocssl(*show, "--protocol", "clean", "--differences", "cla-e")
+    code, said = ocssl(*show, "--protocol", "clean", "--differences", "cla-e", "--force")
     assert code == 0, said
     assert [row["row"] for row in read(tmp_path / "table.csv") if "CLA-R, Final" in row["row"]] == ["CLA-R, Final"]

@@ -50,6 +50,7 @@ def test_a_disk_that_is_found_full_when_a_file_is_to_be_safe_is_told(tmp_path: P
 def test_checkpoints_are_in_the_order_of_their_numbers_beyond_six_digits(tmp_path: Path, keep: int) -> None:
     folder = RunFolder(tmp_path)
     (folder.checkpoints / "999999").mkdir(parents=True)
+    (folder.checkpoints / "999999" / "state.json").write_text("{}")
     (folder.checkpoints / "1st-try").mkdir()
     for number in (1_000_000, 1_000_001):
         assert folder.save(small_learner("er"), {}, keep).name == str(number)

@@ -2,27 +2,87 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import traceback
 
 from ocssl.cli.app import app
 from ocssl.common.console import print_warnings
+from ocssl.common.files import not_a_path
 from ocssl.common.signals import Interrupted
 from ocssl.errors import OcsslError
 
 __all__ = ["app", "main"]
 
+REFUSED, FAULT = 2, 70
+"""Exit codes: what was asked for cannot be done; a fault of ocssl itself."""
+DEBUG = "OCSSL_DEBUG"
+
 
 def main() -> None:
     """Entry point of the ``ocssl`` command.
 
-    A known error is one line on stderr and exit code 2. A stop on request is one line and 128 plus the signal's number.
+    Whatever goes wrong is one line on stderr and an exit code of its own; ``docs/runs.md`` lists them.
     """
     print_warnings()
+    sys.exit(_call())
+
+
+def _call() -> int:
+    if sys.stdout is None:
+        return _say("cannot write to standard output: it is closed", REFUSED)
+    try:
+        code = _run()
+    except Interrupted as stopped:
+        code = _say(str(stopped), stopped.exit_code)
+    except OcsslError as error:
+        code = _say(str(error), REFUSED)
+    except OSError as error:
+        if (lost := _flush(error)) is not None:
+            return lost
+        _trace()
+        code = _say(not_a_path(error.filename, error) if error.filename else str(error), REFUSED)
+    except MemoryError:
+        _trace()
+        code = _say("there is not enough memory for this; choose smaller batches or images", REFUSED)
+    except Exception as error:
+        _trace()
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        hint = f"please report it to the project's issue tracker with what {DEBUG}=1 prints"
+        code = _say(f"this is a fault of ocssl ({what}); {hint}", FAULT)
+    lost = _flush()
+    return code if lost is None else lost
+
+
+def _run() -> int:
     try:
         app()
-    except Interrupted as stopped:
-        print(f"ocssl: {stopped}", file=sys.stderr)
-        sys.exit(stopped.exit_code)
-    except OcsslError as error:
-        print(f"ocssl: {error}", file=sys.stderr)
-        sys.exit(2)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+        return _say("stopped", code) if code == 130 else code
+    return 0
+
+
+def _say(text: str, code: int) -> int:
+    print(f"ocssl: {text}", file=sys.stderr)
+    return code
+
+
+def _trace() -> None:
+    if os.environ.get(DEBUG) not in (None, "", "0"):
+        traceback.print_exc()
+
+
+def _flush(earlier: OSError | None = None) -> int | None:
+    """Write what is left of the output: the exit code where that fails or an earlier write failed, None otherwise."""
+    try:
+        if earlier is not None and earlier.filename is None and earlier.errno in (errno.ENOSPC, errno.EBADF, errno.EIO):
+            raise earlier
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that Python does not try again when it exits
+        if isinstance(error, BrokenPipeError):  # the reader has enough
+            return 141
+        return _say(f"cannot write to standard output: {error.strerror}", REFUSED)
+    return None

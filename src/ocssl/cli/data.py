@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from ocssl.cli.flags import ForceOption
+
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
 
 
@@ -109,15 +111,22 @@ def preview(
     root: Root = None,
     size: Size = None,
     on_bad_image: BadImageOption = BadImageAction.error,
+    force: ForceOption = False,
 ) -> None:
     """Draw samples and their augmented views, in the clean and in the authors' order."""
-    from ocssl.common.files import atomic_write, writing
+    from PIL.PngImagePlugin import PngInfo
+
+    from ocssl.common.files import MARK, atomic_write, check_output, writing
     from ocssl.data import load
     from ocssl.data.preview import preview_grid
     from ocssl.errors import DataError
+    from ocssl.live.sources import source_paths
 
+    check_output(output, "png", inputs=source_paths(address), force=force)
     dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):
-        atomic_write(output, lambda draft: grid.save(draft, format="PNG"))
+        facts = PngInfo()
+        facts.add_text("Software", MARK)
+        atomic_write(output, lambda draft: grid.save(draft, format="PNG", pnginfo=facts))
     typer.echo(f"wrote {output}")

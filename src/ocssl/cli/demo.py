@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ocssl.cli.flags import ForceOption
+
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
@@ -47,6 +49,7 @@ Results = Mapping[str, list["Result"]]  # by strategy, a result for each seed
 def demo(
     seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed of the runs; repeatable [default: 0].")] = None,
     output: Annotated[Path, typer.Option(help="Folder for the plot and the runs.")] = Path("demo"),
+    force: ForceOption = False,
     quick: Annotated[bool, typer.Option("--quick", help="A rehearsal of seconds that learns nothing.")] = False,
 ) -> None:
     """Watch three strategies learn from a stream of drawn images, on CPU, in minutes.
@@ -57,11 +60,12 @@ def demo(
     """
     from rich.console import Console
 
-    from ocssl.common.files import writing
+    from ocssl.common.files import check_output, writing
     from ocssl.errors import DataError, MissingExtraError
     from ocssl.results.render import to_rich
 
     console = Console(highlight=False, soft_wrap=True)
+    check_output(output / "demo.png", "png", force=force)
     with writing(output, DataError):
         (output / "runs").mkdir(parents=True, exist_ok=True)
     images = STREAM // 20 if quick else STREAM
@@ -175,7 +179,7 @@ def _draw(results: Results, path: Path) -> None:
     from ocssl.data import shapes
     from ocssl.errors import DataError
     from ocssl.results.names import STYLES, row_name
-    from ocssl.results.render.figures import RC, Line, need_matplotlib, plot_lines
+    from ocssl.results.render.figures import METADATA, RC, Line, need_matplotlib, plot_lines
 
     need_matplotlib()
     from matplotlib import rc_context
@@ -204,4 +208,4 @@ def _draw(results: Results, path: Path) -> None:
             strip.imshow(images[labels == number][0].permute(1, 2, 0), extent=(start, end, 0, 1), aspect="auto")
         strip.set(xlabel="stream images seen", yticks=[], xlim=(0, first.samples))
         strip.spines[:].set_visible(False)
-        atomic_write(path, lambda draft: figure.savefig(draft, format="png", dpi=160))
+        atomic_write(path, lambda draft: figure.savefig(draft, format="png", dpi=160, metadata=METADATA["png"]))

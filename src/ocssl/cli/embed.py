@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ocssl.cli.flags import ForceOption
+
 
 def embed(
     encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
@@ -14,6 +16,7 @@ def embed(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet: id, path, features.")],
     batch: Annotated[int, typer.Option(help="Images encoded at once.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    force: ForceOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no list of refused images.")] = False,
 ) -> None:
     """Features of every image, with its path; the same command resumes after an interruption.
@@ -21,15 +24,17 @@ def embed(
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
     from ocssl.common.console import progress_bar
+    from ocssl.common.files import check_output
     from ocssl.device import pick_device
     from ocssl.export import load
     from ocssl.export.features import embed as embed_all
-    from ocssl.live.sources import open_reader
+    from ocssl.live.sources import open_reader, source_paths
 
+    check_output(output, "parquet", inputs=[encoder, *source_paths(source)], force=force)
     network = load(encoder, device=str(pick_device(device)))
     reader = open_reader(source)
     with progress_bar("Embedding", reader.count(), False if quiet else None) as advance:
-        found = embed_all(network, reader, output, batch=batch, progress=advance)
+        found = embed_all(network, reader, output, batch=batch, progress=advance, force=force)
     for name, problem in () if quiet else found.refused:
         typer.echo(f"refused {name}: {problem}", err=True)
     refused = f", {len(found.refused):,} refused" if found.refused else ""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ocssl.cli.flags import ForceOption
+
 
 def export(
     encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
@@ -17,27 +19,33 @@ def export(
     ] = None,
     data: Annotated[str | None, typer.Option(help="hub: a sentence on the images it learned from.")] = None,
     license: Annotated[str | None, typer.Option(help="hub: of the weights.")] = None,
+    force: ForceOption = False,
 ) -> None:
     """Write an encoder in another format, compared with the original.
 
     Example: ocssl export robot/encoder --to onnx -o encoder.onnx
     """
+    from ocssl.common.files import check_output
     from ocssl.errors import ConfigError
     from ocssl.export import load
     from ocssl.export.formats import SUFFIXES, formats
     from ocssl.export.formats import export as write
-    from ocssl.export.hub import write_hub_folder
+    from ocssl.export.hub import check_hub_folder, write_hub_folder
     from ocssl.registry import unknown
 
     if to != "hub" and to not in formats:
         raise unknown("format", to, [*formats.names(), "hub"])
     if to != "hub" and (data or license):
         raise ConfigError("--data and --license are for the model card, which only --to hub writes")
+    path = output or Path("encoder-hub" if to == "hub" else f"encoder{SUFFIXES.get(to, '')}")
+    if to == "hub":
+        check_hub_folder(path, inputs=[encoder], force=force)
+    else:
+        check_output(path, to, inputs=[encoder], force=force)
     network = load(encoder)
     if to == "hub":
-        place = write_hub_folder(network, output or Path("encoder-hub"), data=data, license=license)
+        place = write_hub_folder(network, path, data=data, license=license, force=force)
         typer.echo(f"wrote {place}: upload it with 'hf upload OWNER/NAME {place}'")
         return
-    path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
-    difference = write(network, path, to)
+    difference = write(network, path, to, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")

@@ -25,6 +25,7 @@ DifferencesOption = Annotated[
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table, or the differences, as CSV.")
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that ocssl did not write, too.")]
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 

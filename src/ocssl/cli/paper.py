@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ocssl.cli.flags import DifferencesOption, OutputOption, complete_datasets
+from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, complete_datasets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,6 +84,7 @@ def show(
     protocol: Annotated[ProtocolOption | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
     differences: DifferencesOption = None,
     output: OutputOption = None,
+    force: ForceOption = False,
     results: ResultsOption = RESULTS,
 ) -> None:
     """A table with our mean ± std over seeds, the paper's, the difference, k-NN and floors.
@@ -116,7 +117,7 @@ def show(
         wanted_tables = tables[len(filled) :] if differences is not None else tables
         if len(wanted_tables) != 1:
             raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
-        console.print(f"wrote {write_csv(wanted_tables[0], output)}")
+        console.print(f"wrote {write_csv(wanted_tables[0], output, force=force)}")
     if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []
         options += ["--protocol", protocol] if protocol else []

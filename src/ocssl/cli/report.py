@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from ocssl.cli.flags import ForceOption
+
 
 def _complete_formats(incomplete: str) -> list[str]:
     from ocssl.results.render import FORMATS
@@ -27,6 +29,7 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
+    force: ForceOption = False,
 ) -> None:
     """Results as tables beside the paper's, figures and one offline page.
 
@@ -45,7 +48,7 @@ def report(
         except MissingExtraError as error:
             typer.echo(f"ocssl: left out: {error}", err=True)
             chosen = [name for name in FORMATS if name not in FIGURE_FORMATS]
-    written = write_report(found, output, chosen)
+    written = write_report(found, output, chosen, force=force)
     for problem in found.problems:
         typer.echo(f"problem: {problem.sentence}", err=True)
     pages = [str(path) for path in written if path.parent == output]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ocssl.cli.flags import DifferencesOption, OutputOption
+from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption
 
 if TYPE_CHECKING:
     from ocssl.results import Group, Result, Table
@@ -34,7 +34,7 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
-    result = read_result(run) if folder.result.exists() else None
+    result = read_result(run) if os.path.lexists(folder.result) else None
     config = result.config if result else folder.read_config().to_dict()
     for name, text in _summary(result) if result else _unfinished(folder):
         console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
@@ -51,6 +51,7 @@ def compare(
     ] = None,
     differences: DifferencesOption = None,
     output: OutputOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Finished runs side by side, seeds averaged, as a table and a plot.
 
@@ -58,11 +59,14 @@ def compare(
     """
     from rich.console import Console
 
+    from ocssl.common.files import check_output
     from ocssl.results import read_result
     from ocssl.results.build import LEGEND, differences_table
     from ocssl.results.render import print_table, write_csv
-    from ocssl.results.render.figures import Line, draw_lines
+    from ocssl.results.render.figures import Line, draw_lines, plot_kind
 
+    if plot is not None:
+        check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
     found = {path.absolute(): read_result(path) for path in runs}
     title, groups = _groups(found)
     console = Console(highlight=False, markup=False)
@@ -76,7 +80,7 @@ def compare(
     for sentence in _warnings(found.values()):
         console.print(sentence, style="yellow")
     if output is not None:
-        console.print(f"wrote {write_csv(tables[-1], output)}")
+        console.print(f"wrote {write_csv(tables[-1], output, inputs=_result_files(runs), force=force)}")
     if plot is not None:
         curves = {label: group.curve for label, group in groups.items()}
         lines = [
@@ -89,6 +93,10 @@ def compare(
             lines.append(Line("untrained encoder", (), [sum(untrained) / len(untrained)], dash="2 3"))
         draw_lines(lines, plot)
         console.print(f"wrote {plot}")
+
+
+def _result_files(runs: Iterable[Path]) -> list[Path]:
+    return [run / "result.json" if run.is_dir() else run for run in runs]
 
 
 def _comparison(title: str, groups: dict[str, Group]) -> Table:
@@ -158,18 +166,22 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
+    from ocssl.errors import CheckpointError
     from ocssl.results.names import setting_text
     from ocssl.runs.naming import label, overrides
 
     lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
     words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
     yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
-    if train := [line for line in lines if line["kind"] == "train"]:
-        samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
-        yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
-    points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
-    if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
-        yield "along", _along(probes)
+    try:
+        if train := [line for line in lines if line["kind"] == "train"]:
+            samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
+            yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
+        points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
+        if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
+            yield "along", _along(probes)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"'{folder.metrics}' holds a line that is none of a run: {error!r}") from error
     yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
     yield "resume with", folder.go_on
 

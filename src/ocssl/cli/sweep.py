@@ -77,3 +77,6 @@ def sweep(
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best) if best else []:
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)
+    if failed := sum(trial.state == "failed" for trial in log.trials):
+        typer.echo(f"{failed} of {len(log.trials)} configurations failed; the table says why", err=True)
+        raise typer.Exit(1)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
-import uuid
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.files import atomic_write, sync, writing
+from ocssl.common.files import TOKEN, append, atomic_write, read_file, sync, token, writing
 from ocssl.errors import CheckpointError
+
+MOST_METRICS = 2**30  # bytes of a file of metrics
 
 
 class CheckpointFolder:
     """A folder of numbered checkpoints, each complete or absent: one is written as a draft and renamed.
+
+    Only checkpoints with a ``state.json`` and drafts with a name of ours are ever removed, and no link is followed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -35,6 +40,13 @@ class CheckpointFolder:
         numbered = (path for path in self.path.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
         return sorted(numbered, key=lambda path: int(path.name))
 
+    def foreign(self) -> list[Path]:
+        """Entries that are neither checkpoints nor drafts of ours; the folder itself if it is a link or a file."""
+        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
+            return [self.path]
+        entries = self.path.iterdir() if self.path.exists() else ()
+        return [entry for entry in entries if not (_is_ours(entry) or _is_draft(entry))]
+
     def save(self, write: Callable[[Path], object], state: Mapping[str, Any], keep: int) -> Path:
         """Add a checkpoint and remove all but the newest ``keep``.
 
@@ -44,7 +56,7 @@ class CheckpointFolder:
         """
         done = self.complete()
         place = self.path / f"{int(done[-1].name) + 1 if done else 1:06d}"
-        draft = self.path / f"draft-{uuid.uuid4().hex[:12]}"
+        draft = self.path / f"draft-{token()}"
         try:
             with writing(place):
                 draft.mkdir(parents=True)
@@ -55,26 +67,37 @@ class CheckpointFolder:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        for old in self.complete()[:-keep]:
+        for old in filter(_is_ours, self.complete()[:-keep]):
             # Renamed first: a numbered folder must be complete, even if the deletion is interrupted.
             with contextlib.suppress(OSError):
-                shutil.rmtree(old.rename(self.path / f"draft-{old.name}"), ignore_errors=True)
+                shutil.rmtree(old.rename(self.path / f"draft-{token()}"), ignore_errors=True)
         return place
 
     def read_state(self, checkpoint: Path) -> dict[str, Any]:
         """The state that was saved with a checkpoint."""
         try:
-            state = json.loads((checkpoint / "state.json").read_text())
+            state = json.loads(read_file(checkpoint / "state.json"))
             if not isinstance(state, dict):
                 raise ValueError("its state.json holds no settings by name")
             return state
+        except RecursionError as error:
+            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: nested too deeply") from error
         except (OSError, ValueError) as error:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
 
     def remove_drafts(self) -> None:
         """Remove what a killed process left incomplete."""
-        for draft in self.path.glob("draft-*"):
+        for draft in [] if self.path.is_symlink() else filter(_is_draft, self.path.glob("draft-*")):
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_ours(entry: Path) -> bool:
+    """Whether an entry of the folder is a checkpoint that was saved here."""
+    return entry.name.isdecimal() and not entry.is_symlink() and (entry / "state.json").is_file()
+
+
+def _is_draft(entry: Path) -> bool:
+    return bool(re.fullmatch(f"draft-{TOKEN}", entry.name)) and entry.is_dir() and not entry.is_symlink()
 
 
 class MetricsFile:
@@ -85,18 +108,38 @@ class MetricsFile:
 
     @property
     def size(self) -> int:
-        """Bytes; 0 where there is no file."""
+        """Bytes; 0 where there is no file. What is not a regular file, or a link to one, is refused."""
         try:
-            return self.path.stat().st_size
+            facts = self.path.lstat()
         except FileNotFoundError:
             return 0
+        if not stat.S_ISREG(facts.st_mode):
+            raise CheckpointError(f"'{self.path}' is not a regular file; move it away")
+        return facts.st_size
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every complete line so far; a file that holds anything else is refused."""
+        lines = []
+        try:
+            text = read_file(self.path, MOST_METRICS) if self.size else b""
+            for number, line in enumerate(text.splitlines(keepends=True), 1):
+                if line.endswith(b"\n"):
+                    entry = json.loads(line)
+                    if not isinstance(entry, dict):
+                        raise ValueError(f"line {number} holds no numbers by name")
+                    lines.append(entry)
+        except (OSError, ValueError, RecursionError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"'{self.path}' is not a file of metrics: {error}") from error
+        return lines
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line; where a full disk takes only a part of it, nothing of it stays."""
         size = self.size
         try:
-            with writing(self.path), self.path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            with writing(self.path):
+                append(self.path, json.dumps(line) + "\n")
         except CheckpointError:
             with contextlib.suppress(CheckpointError):
                 self.truncate(size)

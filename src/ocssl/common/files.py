@@ -1,4 +1,9 @@
-"""Files and folders: atomic writes, locks, names. Every file that ocssl writes is written through this module."""
+"""Files and folders: atomic writes, ownership, locks, names. Every file that ocssl writes goes through this module.
+
+A file is ours only if it says so: each kind that ocssl writes for other programs carries a mark (:data:`MARK`, or a key
+``ocssl`` where the kind has keys). :func:`check_output` refuses everything else before any work, and a draft has a name
+that ends in twelve random hexadecimal digits, so that nothing of anybody else's is removed with it.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,135 @@ import errno
 import os
 import re
 import stat
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
 
 MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
+LOOK_EVERY = 0.05  # seconds between two looks at a lock
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
+MARK = "made by ocssl"
+"""What text, pictures and archives that ocssl writes carry, so that a later command may replace them."""
+TOKEN = r"[0-9a-f]{12}"
+"""The end of the name of every draft, as a regular expression."""
+
+_END_BYTES = 256 * 2**10  # at either end of a file, searched for a mark
+_MARK = MARK.encode()
+_KINDS: dict[str, tuple[bytes, ...]] = {  # how a file of ours begins, then its marks; all but the first are older ones
+    "parquet": (b"PAR1", _MARK),
+    "onnx": (b"\x08", b"\n\x05ocssl\x12"),
+    "safetensors": (b"", b'{"__metadata__":{"ocssl":'),
+    "torchscript": (b"PK", _MARK),
+    "torchvision": (b"PK", _MARK),
+    "png": (b"\x89PNG", _MARK),
+    "svg": (b"<?xml", _MARK),
+    "pdf": (b"%PDF", _MARK),
+    "html": (b"<!doctype html>", _MARK, b'<a class="skip" href="#tables">Skip to the tables</a>'),
+    "markdown": (b"", _MARK, b" results, the newest of ", b"\nlibrary_name: ocssl\n"),
+    "latex": (b"%", b"% Input this file into a document with \\usepackage{booktabs}"),
+    "json": (b"{", b'\n "ocssl": "'),
+}
+
+
+def ours(path: str | Path, kind: str, columns: str = "") -> bool:
+    """Whether a file is of a kind that ocssl writes, and carries its mark.
+
+    Args:
+        kind: ``parquet``, ``onnx``, ``png``, …; a ``csv`` has no mark and is known by its columns.
+        columns: of a ``csv``, its first line as it is written now; there may be more or fewer, not others.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = atomic_write(f"{folder}/a.md", f"<!-- {MARK} -->")
+    ...     ours(page, "markdown"), ours(page, "png")
+    (True, False)
+    """
+    first, *marks = _KINDS.get(kind, (b"",))
+    try:
+        with regular(path) as handle, open(handle, "rb", closefd=False) as file:
+            head = file.read(_END_BYTES)
+            file.seek(max(0, os.fstat(handle).st_size - _END_BYTES))
+            tail = file.read(_END_BYTES)
+    except OSError:
+        return False
+    if kind == "csv":
+        old, new = (
+            line.partition("\n")[0].replace(" std", "").split(",") for line in (head.decode(errors="replace"), columns)
+        )
+        return old[0] == new[0] and len(old) > 1 and ({*old} <= {*new} or {*new} <= {*old})
+    return head.startswith(first) and any(mark in head or mark in tail for mark in marks)
+
+
+def check_output(
+    path: str | Path, kind: str, *, inputs: Iterable[str | Path] = (), force: bool = False, columns: str = ""
+) -> None:
+    """Refuse a file that must not be written, before any work.
+
+    That is a folder, a pipe or a device; a file that is one of the inputs or lies inside one, by device and inode; and,
+    unless ``force``, a file with content that is not :func:`ours`. A symbolic link is replaced, and its target stays.
+
+    >>> check_output("a/", "png")
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: 'a/' is a folder; name a file
+    """
+    place = Path(path)
+    try:
+        if str(path).endswith(os.sep) or place.name in ("", "..") or place.is_dir():
+            raise ConfigError(f"'{path}' is a folder; name a file")
+        _check_apart(place, inputs)
+        facts = place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        if isinstance(error, OcsslError):
+            raise
+        raise ConfigError(not_a_path(path, error)) from error
+    if stat.S_ISLNK(facts.st_mode):
+        return
+    if not stat.S_ISREG(facts.st_mode):
+        raise ConfigError(f"'{path}' is not a regular file; choose another output")
+    if facts.st_size and not force and not ours(place, kind, columns):
+        raise ConfigError(f"'{path}' exists and was not written by ocssl as {kind}; choose another, or add --force")
+
+
+def _check_apart(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Refuse an output that is an input, or lies inside one."""
+    known = {}
+    for one in inputs:
+        with contextlib.suppress(OSError):
+            facts = os.stat(one)
+            known[facts.st_dev, facts.st_ino] = one
+    for place in (path, *(path.parent.resolve() / "_").parents):
+        with contextlib.suppress(OSError):
+            facts = place.stat()
+            if (found := known.get((facts.st_dev, facts.st_ino))) is not None:
+                where = "is" if place is path else "lies inside"
+                raise ConfigError(f"the output '{path}' {where} the input '{found}'; choose another output")
+
+
+def not_a_path(path: object, error: OSError | ValueError) -> str:
+    """What to say of a path that the system does not take.
+
+    >>> not_a_path("a" * 300, OSError(36, "File name too long"))
+    "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…' cannot be a path: File name too long"
+    """
+    text = str(path)
+    shown = f"{text[:40]}…" if len(text) > 200 else text
+    return f"'{shown}' cannot be a path: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], object]) -> Path:
     """Replace a file in one step: a reader sees the old file or the new one, and a full disk leaves the old one.
+
+    The draft is a new file, never one that is there, nor the target of a link. A link at ``path`` is replaced.
 
     Args:
         content: the text, the bytes, or a function that writes the draft whose path it is given.
@@ -32,7 +151,9 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
     'text'
     """
     path = Path(path)
-    draft = path.with_name(f".{path.name[:NAME_BYTES]}.{uuid.uuid4().hex[:8]}")
+    short = os.fsdecode(os.fsencode(path.name)[:NAME_BYTES])
+    draft = path.with_name(f".{short}.{token()}")
+    create(draft)
     try:
         if isinstance(content, str):
             draft.write_text(content, encoding="utf-8")
@@ -47,6 +168,21 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
             draft.unlink()
         raise
     return path
+
+
+def token() -> str:
+    """The end of a draft's name: no two are alike."""
+    return uuid.uuid4().hex[:12]
+
+
+def create(path: Path) -> None:
+    """Make an empty file where there is none; a file or a link that is there is an ``OSError``."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
+
+
+def is_draft(path: Path, name: str) -> bool:
+    """Whether a file is a draft that :func:`atomic_write` made of a file called ``name``."""
+    return bool(re.fullmatch(rf"\.{re.escape(name)}\.({TOKEN}|[0-9a-f]{{8}})", path.name)) and not path.is_symlink()
 
 
 def sync(path: Path) -> None:
@@ -66,19 +202,32 @@ def read_file(path: str | Path, limit: int = MOST_BYTES) -> bytes:
     ...
     OSError: [Errno 22] not a regular file: '/dev/zero'
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with regular(path) as handle, open(handle, "rb", closefd=False) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit:,} bytes", str(path))
+    return content
+
+
+@contextlib.contextmanager
+def regular(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of a regular file; opening it waits for nobody, and anything else is an ``OSError``."""
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode):
             kind = errno.EISDIR if stat.S_ISDIR(facts.st_mode) else errno.EINVAL
             raise OSError(kind, os.strerror(kind) if kind == errno.EISDIR else "not a regular file", str(path))
-        with open(handle, "rb", closefd=False) as file:
-            content = file.read(limit + 1)
-        if len(content) > limit:
-            raise OSError(errno.EFBIG, f"more than {limit:,} bytes", str(path))
-        return content
+        yield handle
     finally:
         os.close(handle)
+
+
+def append(path: str | Path, text: str) -> None:
+    """Add text to a regular file, which is made if needed; a link is not followed."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with regular(path, flags) as handle, open(handle, "a", encoding="utf-8", closefd=False) as file:
+        file.write(text)
 
 
 @contextlib.contextmanager
@@ -99,19 +248,31 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
         raise error(f"cannot write '{path}': {failure.strerror or failure}") from failure
 
 
+def _taken(lock: FileLock) -> bool:
+    try:
+        lock.acquire()
+    except Timeout:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
     """Hold a folder, which is made if needed, so that no second process writes there; the lock ends with the process.
 
     Args:
-        wait: seconds to wait for another process to leave.
+        wait: seconds to wait for another process to leave; less than 0: as long as it takes.
     """
     folder = Path(folder)
-    lock = FileLock(folder / ".lock", timeout=wait)
+    lock, end = FileLock(folder / ".lock", timeout=0), time.monotonic() + wait
     try:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
+            while not _taken(lock):
+                if wait >= 0 and time.monotonic() >= end:
+                    raise Timeout(lock.lock_file)
+                check_waiting(f"for another process that works in '{folder}'")
+                time.sleep(LOOK_EVERY)
     except Timeout as error:
         raise ConfigError(f"another process is working in '{folder}'") from error
     try:

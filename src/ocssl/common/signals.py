@@ -1,12 +1,18 @@
-"""Requests to stop: SIGINT and SIGTERM are noted, and the work ends at the next safe point."""
+"""Requests to stop: SIGINT, SIGTERM and SIGHUP are noted, and the work ends at the next safe point."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 
 from ocssl.errors import OcsslError
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AT_ONCE = 1.0  # seconds within which several signals are one request
+PATIENCE = 3.0  # seconds that a wait for somebody else may go on after a request to stop
 
 
 class Interrupted(OcsslError):
@@ -18,7 +24,10 @@ class Interrupted(OcsslError):
 
 
 class StopRequest:
-    """Catches SIGINT and SIGTERM while it is open; a second SIGINT interrupts at once.
+    """Catches SIGINT, SIGTERM and SIGHUP while it is open.
+
+    A second Ctrl-C, or the same signal again, ends at once if it comes a second later or more. Another kind changes
+    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``.
 
     >>> with StopRequest() as stop:
     ...     stop.pending
@@ -28,22 +37,41 @@ class StopRequest:
     def __init__(self) -> None:
         self.pending = False
         self.number = 0
+        self.since = 0.0
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            for number in NUMBERS[:-1] if ignored else NUMBERS:
                 self._before[number] = signal.signal(number, self._note)
+            _open.append(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self in _open:
+            _open.remove(self)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.number == signal.SIGINT and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if not self.number:  # later signals change nothing: the work is stopping already
-            self.pending, self.number = True, number
+        now = time.monotonic()
+        if not self.number:
+            self.pending, self.number, self.since = True, number, now
+        elif number in (signal.SIGINT, self.number) and now - self.since > AT_ONCE:
+            os._exit(128 + number)  # nothing is half written: every write ends with a rename
+
+
+_open: list[StopRequest] = []
+
+
+def check_waiting(what: str) -> None:
+    """Call this again and again while waiting for somebody else: it ends the wait some seconds after a request to stop.
+
+    >>> check_waiting("for nobody")
+    """
+    for stop in _open:
+        if stop.number and time.monotonic() - stop.since > PATIENCE:
+            raise Interrupted(f"stopped while it waited {what}; the last save stays", stop.number)

@@ -129,6 +129,7 @@ def _gpu(slot: int) -> str | None:
 def _serve(connection: Connection, gpu: str | None, shared: int, threads: int) -> None:
     """Main function of a worker: one job after another, until its driver closes the connection or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which closes the connection
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as does a closed terminal
     signal.signal(signal.SIGTERM, _exit)
     print_warnings()
     torch.set_num_threads(threads)

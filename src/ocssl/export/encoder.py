@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ocssl import checkpoint
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.common.files import not_a_path, read_file
+from ocssl.errors import CheckpointError, ConfigError, unreadable
 from ocssl.imaging import Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import backbones, build_backbone
@@ -27,6 +30,23 @@ from ocssl.plugins import recall_saved
 from ocssl.version import __version__
 
 KIND = "encoder"
+
+
+_Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+_Channels = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=3, max_length=3)]
+
+
+class _Recorded(BaseModel):
+    """Types and ranges of the facts that code here relies on, as far as they are there."""
+
+    backbone: str | None = None
+    image_size: Annotated[int, Field(ge=1, le=2**16, strict=True)] = 1
+    mean: _Channels = []
+    std: _Channels = []
+    seen: _Count = 0
+    cbp: _Count = 0
+    version: _Count = 0
+    sources: dict[str, _Count] = {}
 
 
 class FrozenEncoder(nn.Module):
@@ -126,10 +146,10 @@ def published_version(path: str | Path) -> int:
     """
     index = Path(path) / f"{KIND}.json"
     try:
-        return int(json.loads(index.read_text())["facts"]["version"])
+        return int(json.loads(read_file(index))["facts"]["version"])
     except FileNotFoundError:
         return 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"'{index}' is not the index of a published encoder: {error!r}") from error
 
 
@@ -144,9 +164,18 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     """
     try:
         facts, tensors = _found(Path(path))
+        _Recorded.model_validate(facts)
         own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
-    except (KeyError, TypeError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {where}: {first['msg']}") from error
+    except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
+    except OSError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(not_a_path(path, error)) from error
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
@@ -195,7 +224,7 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _find(path: Path) -> tuple[Path, str]:
     """The folder of the encoder, and whether it lies there by itself or inside a saved learner."""
     for folder in (path, path / "encoder"):
-        if (folder / f"{KIND}.json").exists():
+        if os.path.lexists(folder / f"{KIND}.json"):  # also a link to nowhere: reading it says so
             return folder, KIND
     numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
     checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
@@ -208,12 +237,15 @@ def _find(path: Path) -> tuple[Path, str]:
 def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     index = folder / f"{kind}.json"
     while True:
-        before = index.read_bytes()
+        try:
+            before = read_file(index)
+        except OSError as error:
+            raise CheckpointError(unreadable(index, error)) from error
         try:
             return checkpoint.read(folder, kind)
         except (CheckpointError, RuntimeError) as error:  # torch's, for a file that is deleted while it is mapped
             # A newer state may have just replaced the file that the index named.
-            if not index.exists() or index.read_bytes() == before:
+            if not index.exists() or read_file(index) == before:
                 raise CheckpointError(str(error)) from error
 
 

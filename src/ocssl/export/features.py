@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import shutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -16,13 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from ocssl.common.files import atomic_write, locked, writing
+from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locked, read_file, writing
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import BadImage
 
 PART = 4096  # images per part: what an interruption can cost
+MADE_FROM = "made-from.txt"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def embed(
     batch: int = 256,
     part: int = PART,
     progress: Callable[[int], object] = lambda images: None,
+    force: bool = False,
 ) -> Embedded:
     """Write ``id``, ``path`` and ``features`` of every usable image of a reader into a parquet file.
 
@@ -49,11 +52,15 @@ def embed(
 
     Args:
         progress: called after each batch with its number of images.
+        force: replace a file that ocssl did not write, too.
     """
-    if batch < 1 or part < 1:
-        raise ConfigError(f"batch and part must be at least 1, not {batch} and {part}")
+    if not 1 <= batch < 2**31 or not 1 <= part < 2**31:
+        raise ConfigError(f"batch and part must be at least 1 and less than 2**31, not {batch} and {part}")
     target = Path(path)
+    check_output(path, "parquet", force=force)
     parts = target.with_name(f"{target.name}.parts")
+    with writing(target):
+        _check_parts(parts)
     with writing(target), locked(parts):
         _check_same(parts, _fingerprint(encoder, reader))
         done = _finished(parts)
@@ -65,8 +72,35 @@ def embed(
             done.append((_write(table, _part(parts, len(done))), len(members)))
             position += len(members)
         found = _join([place for place, _ in done], target)
-        shutil.rmtree(parts, ignore_errors=True)
+        for place in parts.iterdir():
+            if _is_ours(place):
+                place.unlink()
+        with contextlib.suppress(OSError):  # what else is there stays
+            parts.rmdir()
     return found
+
+
+def _check_parts(parts: Path) -> None:
+    """Refuse a folder with anything in it that does not say to be ours."""
+    if not parts.exists() and not parts.is_symlink():
+        return
+    mark = parts / MADE_FROM
+    if parts.is_symlink() or not parts.is_dir():
+        raise ConfigError(f"'{parts}' is not a folder of features; move it away, or choose another output")
+    known = mark.is_file() and re.fullmatch(rb"(made by ocssl\n)?[0-9a-f]{64}", read_file(mark))
+    if not known and not all(_is_ours(place) and place.name.startswith(".") for place in parts.iterdir()):
+        raise ConfigError(f"'{parts}' holds files that ocssl did not write; move it away, or choose another output")
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a file in the folder of parts has a name that only parts, their drafts, the mark and the lock have."""
+    if place.is_symlink() or not place.is_file():
+        return False
+    if place.name == ".lock":
+        return not place.stat().st_size
+    number = re.fullmatch(r"\.?(\d{6}\.parquet)(\.[0-9a-f]+)?", place.name)
+    part = number is not None and (place.name == number[1] or is_draft(place, number[1]))
+    return part or place.name == MADE_FROM or is_draft(place, MADE_FROM)
 
 
 def _features(
@@ -111,8 +145,6 @@ def _finished(parts: Path) -> list[tuple[Path, int]]:
             done.append((place, _read_part(place)[1]["count"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             break
-    for place in set(parts.glob("*.parquet")) - {place for place, _ in done}:
-        place.unlink()
     return done
 
 
@@ -129,11 +161,11 @@ def _join(places: list[Path], target: Path) -> Embedded:
 
     def write(draft: Path) -> None:
         nonlocal count
-        with pq.ParquetWriter(draft, pq.read_schema(places[0]).remove_metadata()) as writer:
+        with pq.ParquetWriter(draft, pq.read_schema(places[0]).with_metadata({"ocssl": MARK})) as writer:
             for place in places:
                 table, facts = _read_part(place)
                 refused.extend((name, problem) for name, problem in facts["refused"])
-                writer.write_table(table)
+                writer.write_table(table.replace_schema_metadata({"ocssl": MARK}))
                 count += len(table)
 
     atomic_write(target, write)
@@ -154,10 +186,10 @@ def _fingerprint(encoder: FrozenEncoder, reader: Reader) -> str:
 
 def _check_same(parts: Path, fingerprint: str) -> None:
     """Parts of another encoder or of other images must not end up in one file."""
-    mark = parts / "made-from.txt"
+    mark = parts / MADE_FROM
     if not mark.exists():
-        atomic_write(mark, fingerprint)
-    elif mark.read_text() != fingerprint:
+        atomic_write(mark, f"{MARK}\n{fingerprint}")
+    elif not read_file(mark).endswith(fingerprint.encode()):
         raise ConfigError(
             f"'{parts}' holds features of another encoder or of images that changed since; remove it to begin again"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ocssl.checkpoint import save_tensors
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import MARK, atomic_write, check_output, writing
 from ocssl.errors import CheckpointError, ConfigError, missing_extra
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.nn import ResNet18
@@ -34,8 +35,11 @@ Forward = Callable[[Tensor], Tensor]
 formats = Registry[Callable[[FrozenEncoder, Path], Forward]]("format")
 
 
-def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
+def export(encoder: FrozenEncoder, path: str | Path, to: str, *, force: bool = False) -> float:
     """Write an encoder as ``onnx``, ``torchscript``, ``safetensors`` or ``torchvision``.
+
+    Args:
+        force: replace a file that ocssl did not write, too.
 
     Returns:
         the largest difference between the written file's features and the encoder's own, on random images of several
@@ -50,6 +54,7 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str) -> float:
     0.0
     """
     write, target = formats.get(to), Path(path)
+    check_output(path, to, force=force)
     encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
     difference = 0.0
 
@@ -103,6 +108,7 @@ def to_torchscript(encoder: FrozenEncoder, path: Path) -> Forward:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path.write_bytes(torch.jit.trace(encoder, _images(encoder, 2)).save_to_buffer())
+        _mark(path)
         loaded: Forward = torch.jit.load(str(path))
     return loaded
 
@@ -128,10 +134,17 @@ def to_torchvision(encoder: FrozenEncoder, path: Path) -> Forward:
             f"only the backbone 'resnet18' fits torchvision's ResNet-18, not '{encoder.facts.get('backbone')}'"
         )
     torch.save(network.state_dict(), path)
+    _mark(path)
     stem = "small" if network.conv1.kernel_size == (3, 3) else "standard"
     copy = ResNet18(validate(ResNet18.Options, {"stem": stem}), encoder.image_size)
     copy.load_state_dict(torch.load(path, weights_only=True))
     return FrozenEncoder(copy, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
+
+
+def _mark(path: Path) -> None:
+    """Say in the comment of a file of torch, which is a zip archive, who wrote it."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = MARK.encode()
 
 
 SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors", "torchvision": ".pth"}

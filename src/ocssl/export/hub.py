@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import MARK, atomic_write, check_output, writing
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export
@@ -15,26 +16,41 @@ WEIGHTS = "model.safetensors"
 
 
 def write_hub_folder(
-    encoder: FrozenEncoder, folder: str | Path, *, data: str | None = None, license: str | None = None
+    encoder: FrozenEncoder,
+    folder: str | Path,
+    *,
+    data: str | None = None,
+    license: str | None = None,
+    force: bool = False,
 ) -> Path:
     """Write ``model.safetensors``, ``config.json`` and ``README.md`` into a folder, to be uploaded as it is.
 
     Args:
         data: a sentence on the images it learned from.
         license: of the weights, as the Hub spells it; left out unless you say it.
+        force: replace files of these names that ocssl did not write, too.
     """
     place = Path(folder)
-    if place.exists() and not place.is_dir():
-        raise CheckpointError(f"'{place}' is a file; choose another place, for a folder")
-    others = {path.name for path in place.glob("*")} - {WEIGHTS, "config.json", "README.md"}
-    if others:
-        raise CheckpointError(f"'{place}' holds something else, {min(others)} for one; choose another folder")
-    export(encoder, place / WEIGHTS, "safetensors")
+    check_hub_folder(place, force=force)
+    export(encoder, place / WEIGHTS, "safetensors", force=force)
     card = model_card(encoder, data=data, license=license)
     with writing(place):
         atomic_write(place / "config.json", json.dumps(encoder.facts, indent=1) + "\n")
         atomic_write(place / "README.md", card.encode(errors="backslashreplace"))  # folder names need not be UTF-8
     return place
+
+
+def check_hub_folder(place: Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
+    """Refuse a folder that holds anything but what :func:`write_hub_folder` writes."""
+    inputs = list(inputs)
+    if place.exists() and not place.is_dir():
+        raise CheckpointError(f"'{place}' is a file; choose another place, for a folder")
+    there = {path.name for path in place.iterdir()} if place.exists() else set()
+    others = there - {WEIGHTS, "config.json", "README.md"}
+    if others:
+        raise CheckpointError(f"'{place}' holds something else, {min(others)} for one; choose another folder")
+    for name, kind in {WEIGHTS: "safetensors", "config.json": "json", "README.md": "markdown"}.items():
+        check_output(place / name, kind, inputs=inputs, force=force)
 
 
 def model_card(encoder: FrozenEncoder, *, data: str | None = None, license: str | None = None) -> str:
@@ -47,6 +63,8 @@ tags:
 - self-supervised-learning
 - continual-learning
 {licence}---
+
+<!-- {MARK} -->
 
 # An encoder learned from a stream
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import queue
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ocssl.common.files import not_a_path
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import open_address
 from ocssl.data.reader import Item, Reader
@@ -238,11 +240,29 @@ def address_of(source: str) -> str:
     ocssl.errors.DataError: there is nothing at 'holiday.docx'
     """
     kind, colon, place = source.partition(":")
-    if not colon or kind not in KINDS:
-        kind, place = _kind_of(source), source
-    if not place:
-        raise DataError(f"'{kind}:' needs a path after the colon")
-    return f"{kind}:{place if kind in ('hf', 'camera') else Path(place).expanduser().resolve()}"
+    try:
+        if not colon or kind not in KINDS:
+            kind, place = _kind_of(source), source
+        if not place:
+            raise DataError(f"'{kind}:' needs a path after the colon")
+        return f"{kind}:{place if kind in ('hf', 'camera') else Path(place).expanduser().resolve()}"
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(not_a_path(source, error)) from error
+    except RuntimeError as error:  # of resolve, for a link to itself, and of expanduser, for an unknown user
+        raise DataError(f"there is nothing at '{source}': {error}") from error
+
+
+def source_paths(source: str) -> list[str]:
+    """The files and folders that a source or an address of data names, for :func:`ocssl.common.files.check_output`.
+
+    >>> source_paths("tar:/frames/day1.tar")
+    ['/frames/day1.tar']
+    """
+    kind, colon, place = source.partition(":")
+    place = os.path.expanduser(place if colon and kind in KINDS else source)
+    return sorted({place, *glob.glob(place)})
 
 
 def open_reader(source: str) -> Reader:

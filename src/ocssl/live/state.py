@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,14 +19,16 @@ from typing import Any
 
 from torch import nn
 
+from ocssl.checkpoint import check_place
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
-from ocssl.common.files import locked
+from ocssl.common.files import locked, not_a_path, regular
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.export.encoder import publish
 from ocssl.learner import Learner
 from ocssl.live.seen import SeenIndex
 
-FILES = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal", "encoder", "metrics.jsonl"}
+FIRST = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal"}  # what a learner has before its first checkpoint
+SQLITE = b"SQLite format 3\0"
 
 
 @dataclass
@@ -42,6 +44,17 @@ class Cursor:
     noted: int = 0
     positions: dict[str, int] = field(default_factory=dict)
     identities: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        counts = {"noted": self.noted, **(self.positions if isinstance(self.positions, dict) else {})}
+        for name, value in counts.items():
+            if type(value) is not int or not 0 <= value < 2**63:
+                raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
+        for name in ("positions", "identities"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} must be a mapping of sources")
+        if not all(isinstance(value, str) for value in self.identities.values()):
+            raise ValueError("identities must be texts")
 
 
 class StateFolder:
@@ -60,16 +73,24 @@ class StateFolder:
         Foreign files in a learner's folder stay; a folder with foreign files does not become a learner's. A folder that
         was made here and holds no checkpoint in the end, e.g. because there was no image, is removed.
         """
-        is_new = not self.path.exists()
-        if not (is_new or self._is_state()):
-            raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
+        try:
+            is_new = not self.path.exists()
+            if not (is_new or self._is_state()):
+                raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
+            check_place(self.path / "encoder", "encoder")
+            if (self._index.exists() or self._index.is_symlink()) and not self._index.is_file():
+                raise ConfigError(f"'{self._index}' is not a regular file; move it away")
+        except (OSError, ValueError) as error:
+            if isinstance(error, ConfigError | CheckpointError):
+                raise
+            raise ConfigError(not_a_path(self.path, error)) from error
         with locked(self.path):
             self._checkpoints.remove_drafts()
             try:
                 yield
             finally:
                 if is_new and not self._checkpoints.complete() and self._is_state():
-                    shutil.rmtree(self.path, ignore_errors=True)
+                    self._remove()
 
     def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Cursor] | None:
         """The learner of the last checkpoint and its cursor; None where there is no checkpoint.
@@ -84,7 +105,9 @@ class StateFolder:
             return None
         state = self._checkpoints.read_state(saved[-1])
         try:
-            cursor, size = Cursor(**state["place"]), int(state["metrics_bytes"])
+            cursor, size = Cursor(**state["place"]), state["metrics_bytes"]
+            if type(size) is not int or not 0 <= size < 2**63:
+                raise ValueError(f"metrics_bytes must be a whole number of at least 0, not {size!r}")
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
         self.metrics.truncate(size)
@@ -109,11 +132,34 @@ class StateFolder:
         publish(learner, self.path / "encoder", sources=sources)
 
     def _is_state(self) -> bool:
-        """Whether the folder has checkpoints and is no run, or holds nothing but files of a learner and hidden ones."""
+        """Whether the folder has checkpoints of ours and is no run, or holds what a learner has before its first one.
+
+        Hidden files, such as those of git, stay what they are; a lock with content is not ours.
+        """
         if not self.path.is_dir() or (self.path / "config.yaml").exists():
             return False
+        lock, saved = self.path / ".lock", self._checkpoints.complete()
+        if self._checkpoints.foreign() or (lock.exists() and lock.stat().st_size):
+            return bool(saved) and not self._checkpoints.foreign()
         names = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
-        return bool(self._checkpoints.complete()) or names <= FILES
+        return bool(saved) or (names <= FIRST and self._is_index())
+
+    def _is_index(self) -> bool:
+        """Whether the index of seen images, if there is one, is ours."""
+        if not self._index.is_file():
+            return not self._index.exists()
+        with regular(self._index) as handle:
+            head = os.read(handle, 4096)
+        return not head or (head.startswith(SQLITE) and b"CREATE TABLE arrivals" in head)
+
+    def _remove(self) -> None:
+        """Remove the files of a learner that never began, and the folder if nothing else is in it."""
+        self._checkpoints.remove_drafts()
+        for name in (".lock", "ledger.sqlite", "ledger.sqlite-journal"):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self._checkpoints.path, self.path):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def _without_folders(source: str) -> str:

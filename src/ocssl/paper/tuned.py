@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import atomic_write, read_file, writing
 from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.paper.plan import configure
@@ -29,7 +29,7 @@ def read_values(path: Path, which: TunedFor) -> TunedValues:
         which: what the values are for; a configuration that was tuned for anything else is refused.
     """
     try:
-        given = read_yaml(path.read_text(), str(path))
+        given = read_yaml(read_file(path).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable(path, error)) from error
     if isinstance(given, dict) and given.keys() & {"strategy", "stream"}:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.plugins import Plugin
 from ocssl.results.names import SAID_IN_TITLES, setting_text
@@ -215,7 +216,7 @@ def read_result(path: str | Path) -> Result:
     place = Path(path)
     file = place / "result.json" if place.is_dir() else place
     try:
-        return Result.model_validate(_upgraded(json.loads(file.read_bytes())))
+        return Result.model_validate(_upgraded(json.loads(read_file(file))))
     except FileNotFoundError as error:
         what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
         raise DataError(f"'{place}' {what}") from error

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, unreadable
 from ocssl.results.result import PROTOCOLS, Protocol
 from ocssl.results.tables import PaperTable, find_table
@@ -46,7 +47,7 @@ def read_tuned(path: Path) -> tuple[TunedFor, TunedValues]:
         table, _, dataset = path.stem.removesuffix(f"@{protocol}").partition("@")
         if path.stem == f"{table}@{dataset}@{protocol}" and "@" not in dataset:
             try:
-                given = yaml.safe_load(path.read_text())
+                given = yaml.safe_load(read_file(path).decode())
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(unreadable(path, error)) from error
             except yaml.YAMLError as error:

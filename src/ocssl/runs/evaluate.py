@@ -257,6 +257,8 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
     """A learner with a finished run's backbone, for use and not for more training."""
     if not folder.encoder.exists():
         raise DataError(f"'{folder.path}' has no encoder.safetensors; the run is not finished")
+    if not folder.encoder.is_file():
+        raise DataError(f"'{folder.encoder}' is not a regular file")
     learner = Learner(**dict(config.learner) | {"execution": "eager"})
     try:
         learner.network.load_state_dict(load_file(folder.encoder))
@@ -276,7 +278,7 @@ def _features_key(folder: RunFolder, splits: Splits) -> str:
 
 
 def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
-    if not place.exists():
+    if not place.is_file():
         return None
     try:
         return SplitFeatures(**{name: tensor.to(device) for name, tensor in load_file(place).items()})

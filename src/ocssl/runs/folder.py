@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from ocssl.checkpoint import save_tensors
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
-from ocssl.common.files import atomic_write, locked, now, writing
+from ocssl.common.files import append, atomic_write, is_draft, locked, not_a_path, now, writing
 from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
@@ -61,8 +60,11 @@ class RunFolder:
             raise ConfigError(
                 f"'{self.path}' holds another run; go on with it ({self.go_on}) or choose another --output"
             )
-        if self.path.exists() and (not self.path.is_dir() or any(self._foreign_files())):
-            raise ConfigError(f"'{self.path}' exists and is not empty; choose another --output")
+        try:
+            if self.path.exists() and (not self.path.is_dir() or any(self._foreign_files())):
+                raise ConfigError(f"'{self.path}' exists and is not empty; choose another --output")
+        except OSError as error:
+            raise ConfigError(not_a_path(self.path, error)) from error
 
     def create(self, config: RunConfig) -> None:
         """Begin a run here."""
@@ -88,8 +90,8 @@ class RunFolder:
 
     def note(self, text: str) -> None:
         """Add a line to the log."""
-        with writing(self.log), self.log.open("a") as file:
-            file.write(f"{now()} {text}\n")
+        with writing(self.log):
+            append(self.log, f"{now()} {text}\n")
 
     # ------------------------------------------------------------------ metrics
 
@@ -99,10 +101,7 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every complete line of metrics so far."""
-        if not self.metrics.exists():
-            return []
-        lines = self.metrics.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return self._metrics.read()
 
     def cut_metrics(self, length: int) -> None:
         """Forget the metrics that were written after a checkpoint."""
@@ -142,14 +141,18 @@ class RunFolder:
     def read_state(self, checkpoint: Path) -> dict[str, Any]:
         """The run's own state in a checkpoint."""
         state = self._checkpoints.read_state(checkpoint)
-        if not isinstance(state.get("metrics_bytes"), int):
+        size = state.get("metrics_bytes")
+        if type(size) is not int or size < 0:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: its state.json is not that of a run")
         return state
 
     def _foreign_files(self) -> Iterator[Path]:
-        """Files in the folder that no unfinished run has created."""
-        ours = {".lock", "checkpoints"}
-        return (p for p in self.path.iterdir() if p.name not in ours and not p.name.startswith(f".{self.config.name}"))
+        """Files in the folder that no run has left which was killed before its first file: an empty lock and folder."""
+        for path in self.path.iterdir():
+            if path.name == "checkpoints":
+                yield from self._checkpoints.foreign() or self._checkpoints.complete()
+            elif not is_draft(path, self.config.name) and (path.name != ".lock" or path.lstat().st_size):
+                yield path
 
 
 class ReadOnlyFolder(RunFolder):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from ocssl.common.files import now
 from ocssl.errors import CheckpointError
@@ -66,10 +68,45 @@ class RunState:
         """From what :meth:`to_dict` gave, ignoring what else was saved with it."""
         try:
             known = {entry.name: saved[entry.name] for entry in fields(cls)}
+            _Saved.model_validate(known)
             known["measured"] = {name: _measurement(entry) for name, entry in saved["measured"].items()}
             return cls(**known)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CheckpointError(f"the checkpoint's state does not fit: {where}: {first['msg']}") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint's state does not fit this version of ocssl: {error!r}") from error
+
+
+_Count = Annotated[int, Field(ge=0, strict=True)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Counts(BaseModel):
+    correct: list[_Count]
+    total: list[_Count]
+
+
+class _Measured(BaseModel):
+    samples: _Count
+    linear: _Counts | None
+    knn: _Counts | None
+
+
+class _Saved(BaseModel):
+    """Types and ranges of what :meth:`RunState.to_dict` gives."""
+
+    started: str
+    cbp_before: _Count
+    finished: _Count
+    measured: dict[str, _Measured]
+    prepare_seconds: _Seconds
+    train_seconds: _Seconds
+    eval_seconds: _Seconds
+    seconds_at: list[_Seconds]
+    warnings: list[str]
+    collapsed: bool
 
 
 def _measurement(entry: dict[str, Any]) -> Measurement:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ocssl.common.files import atomic_write
+from ocssl.common.files import NAME_BYTES, atomic_write, read_file
 from ocssl.errors import missing_extra
 from ocssl.runs.config import RunConfig
 from ocssl.runs.folder import RunFolder
@@ -118,7 +118,7 @@ class MLflowTracker(Tracker):
 def recall(folder: RunFolder, tracker: str) -> str | None:
     """The name under which a tracker knows this run already."""
     note = folder.path / f"{tracker}-run.txt"
-    return note.read_text().strip() if note.exists() else None
+    return read_file(note, NAME_BYTES).decode().strip() if note.exists() else None
 
 
 def remembered(folder: RunFolder, tracker: str, name: str) -> str:

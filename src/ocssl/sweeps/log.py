@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ocssl.common.console import short_value
-from ocssl.common.files import atomic_write, slug, writing
+from ocssl.common.files import atomic_write, read_file, slug, writing
 from ocssl.errors import CheckpointError
 from ocssl.sweeps.space import Scalar
 
@@ -82,9 +82,9 @@ class TrialLog:
         self._path = path
         self.trials: list[Trial] = []
         try:
-            lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
+            lines = map(json.loads, read_file(path).splitlines() if path.exists() else [])
             self.trials = [Trial(line["trial"], **{key: line[key] for key in KEYS}) for line in lines]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"'{path}' is not a list of trials: {error!r}") from error
 
     def add(self, configurations: Iterable[Mapping[str, Scalar]], seeds: list[int]) -> list[Trial]:

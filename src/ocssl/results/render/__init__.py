@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import atomic_write, check_output, writing
 from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
 from ocssl.results.build import report_table
@@ -25,13 +25,16 @@ __all__ += ["write_csv", "write_report"]
 FORMATS = ("html", "markdown", "latex", "csv", *FIGURE_FORMATS)
 
 
-def write_report(report: Report, folder: str | Path, formats: Collection[str] = FORMATS) -> list[Path]:
+def write_report(
+    report: Report, folder: str | Path, formats: Collection[str] = FORMATS, *, force: bool = False
+) -> list[Path]:
     """Write ``report.html``, ``report.md``, ``tables.tex``, ``tables/*.csv`` and ``figures/*`` into a folder.
 
     The same results give the same bytes.
 
     Args:
         formats: some of :data:`FORMATS`.
+        force: replace files of these names that ocssl did not write, too.
 
     Returns:
         the files written.
@@ -41,6 +44,9 @@ def write_report(report: Report, folder: str | Path, formats: Collection[str] = 
             raise unknown("format", name, FORMATS)
     if not formats:
         raise ConfigError(f"no format to write; choose from {', '.join(FORMATS)}")
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise ConfigError(f"'{place}' is not a folder; choose another --output")
     files: dict[str, bytes | str] = dict(_figures(report, [kind for kind in FIGURE_FORMATS if kind in formats]))
     if "html" in formats:
         files["report.html"] = html_report(report)
@@ -51,7 +57,9 @@ def write_report(report: Report, folder: str | Path, formats: Collection[str] = 
         files["tables.tex"] = latex_report(report)
     if "csv" in formats:
         files |= {f"tables/{section.id}.csv": to_csv(report_table(section)) for section in report.sections}
-    return [_write(Path(folder, name), content) for name, content in files.items()]
+    for name, content in files.items():
+        _check(place / name, content, [file.path for file in report.files], force)
+    return [_write(place / name, content) for name, content in files.items()]
 
 
 def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
@@ -66,9 +74,17 @@ def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
     }
 
 
-def write_csv(table: Table, path: Path) -> Path:
-    """Write one table as a CSV file."""
-    return _write(path, to_csv(table))
+def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: bool = False) -> Path:
+    """Write one table as a CSV file; one that is there must have the same columns, unless ``force``."""
+    content = to_csv(table)
+    check_output(path, "csv", inputs=inputs, force=force, columns=content)
+    return _write(path, content)
+
+
+def _check(path: Path, content: bytes | str, inputs: Iterable[Path], force: bool) -> None:
+    kind = {".md": "markdown", ".tex": "latex"}.get(path.suffix, path.suffix.removeprefix("."))
+    columns = content if kind == "csv" and isinstance(content, str) else ""
+    check_output(path, kind, inputs=inputs, force=force, columns=columns)
 
 
 def _write(path: Path, content: bytes | str) -> Path:

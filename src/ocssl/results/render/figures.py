@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import MARK, atomic_write, writing
 from ocssl.errors import DataError, missing_extra
 from ocssl.results.charts import Values, is_curve
 from ocssl.results.names import STYLES, Style, row_label
@@ -24,8 +24,12 @@ DASHES = {"": "-", "6 3": "--", "2 3": ":"}
 
 INK, MUTED = "#1c1e22", "#62666d"
 RC = Path(__file__).with_name("figures.mplstyle")
-METADATA: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""By format: without versions and dates, so that the same results give the same bytes."""
+METADATA: dict[str, dict[str, str | None]] = {
+    "png": {"Software": MARK},
+    "svg": {"Date": None, "Creator": MARK},
+    "pdf": {"CreationDate": None, "Creator": MARK},
+}
+"""By format: whose it is, without versions and dates, so that the same results give the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,7 @@ def draw_lines(
     need_matplotlib()
     import matplotlib
 
-    kind = path.suffix.removeprefix(".")
-    if kind not in FIGURE_FORMATS:
-        raise DataError(f"cannot write the plot '{path}': its name must end in .png, .svg or .pdf")
+    kind = plot_kind(path)
     with matplotlib.rc_context(fname=RC), writing(path, DataError):
         figure, (axes,) = _new_figure(7, 4.2)
         plot_lines(axes, lines)
@@ -96,6 +98,18 @@ def draw_lines(
         axes.grid(axis="y")
         axes.legend()
         atomic_write(path, _bytes(figure, kind, dpi=150))
+
+
+def plot_kind(path: Path) -> str:
+    """The format of a plot, by the end of its name.
+
+    >>> plot_kind(Path("curves.svg"))
+    'svg'
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in FIGURE_FORMATS:
+        raise DataError(f"cannot write the plot '{path}': its name must end in .png, .svg or .pdf")
+    return kind
 
 
 def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
 from ocssl.results.sections import Report
@@ -39,6 +40,8 @@ def markdown_report(report: Report, figures: Sequence[str] = ()) -> str:
 
 def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     yield f"# {escape(report.title)}"
+    yield ""
+    yield f"<!-- {MARK} -->"
     yield ""
     yield f"{len(report.files)} results, the newest of {report.latest}." if report.files else "No results."
     if report.problems:
