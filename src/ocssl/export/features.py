@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import BadImage
 
 PART = 4096  # images per part: what an interruption can cost
+MAX_BATCH = 65_536
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ def embed(
     """
     if batch < 1 or part < 1:
         raise ConfigError(f"batch and part must be at least 1, not {batch} and {part}")
+    if batch > MAX_BATCH:
+        raise ConfigError(f"batch must be at most {MAX_BATCH}, not {batch}")
     target = Path(path)
     parts = target.with_name(f"{target.name}.parts")
     with writing(target), locked(parts):
@@ -60,23 +63,29 @@ def embed(
         position = sum(count for _, count in done)
         progress(position)
         items = reader.items(position)
-        while members := list(islice(items, part)):
-            table = _features(encoder, members, position, batch, progress)
-            done.append((_write(table, _part(parts, len(done))), len(members)))
-            position += len(members)
+        while True:
+            table, count = _features(encoder, islice(items, part), position, batch, progress)
+            if not count:
+                break
+            done.append((_write(table, _part(parts, len(done))), count))
+            position += count
         found = _join([place for place, _ in done], target)
         shutil.rmtree(parts, ignore_errors=True)
     return found
 
 
 def _features(
-    encoder: FrozenEncoder, items: list[Item], start: int, batch: int, progress: Callable[[int], object]
-) -> pa.Table:
-    """The table of one part; its metadata count the images and name the refused ones."""
-    ids, names, rows, refused = [], [], [], []
-    for first in range(0, len(items), batch):
-        images = []
-        for number, item in enumerate(items[first : first + batch], start + first):
+    encoder: FrozenEncoder, items: Iterator[Item], start: int, batch: int, progress: Callable[[int], object]
+) -> tuple[pa.Table, int]:
+    """The table of one part, and its number of images; its metadata name the refused ones.
+
+    Each image is decoded to the encoder's size before the next one is taken, so that only small ones are kept.
+    """
+    ids, names, rows, refused, count = [], [], [], [], 0
+    while True:
+        images, before = [], count
+        for item in islice(items, batch):
+            number, count = start + count, count + 1
             try:
                 images.append(item.decode(encoder.image_size))
                 ids.append(number)
@@ -85,11 +94,13 @@ def _features(
                 refused.append((_utf8(item.name), str(problem)))
         if images:
             rows.append(encoder.transform(torch.from_numpy(np.stack(images)), batch=batch))
-        progress(len(items[first : first + batch]))
+        if count == before:
+            break
+        progress(count - before)
     values = np.concatenate(rows).ravel() if rows else np.empty(0, np.float32)
     features = pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim)
     columns = {"id": pa.array(ids, pa.int64()), "path": pa.array(names, pa.string()), "features": features}
-    return pa.table(columns, metadata={"ocssl": json.dumps({"count": len(items), "refused": refused})})
+    return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
 
 
 def _write(table: pa.Table, path: Path) -> Path:

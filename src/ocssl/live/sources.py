@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ocssl.data.formats.files import FilesReader, image_files
-from ocssl.data.loading import open_address
+from ocssl.data.loading import as_path, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.live import video
@@ -52,6 +52,13 @@ class ImageStream(ABC):
     @abstractmethod
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Called for every image that was used or, with a problem, refused."""
+
+    def release(self, item: Item, error: DataError) -> None:
+        """Called for an image that could not be read for a reason outside of it, such as a failing disk.
+
+        A stream that can give the image again later overrides this to do so; this version stops learning.
+        """
+        raise error
 
     def seek(self, count: int) -> None:
         """Skip the images that were taken in earlier sessions; this version takes and drops them.
@@ -152,6 +159,10 @@ class FolderStream(_Indexed):
             return None
         raise StopIteration
 
+    def release(self, item: Item, error: DataError) -> None:
+        """The next scan, or the next call, gives the file again."""
+        self._taken.discard(item.name)
+
     def _scan(self) -> None:
         began = time.monotonic()
         self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
@@ -193,6 +204,10 @@ class PathStream(_Indexed):
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the absolute path to the index."""
         super().ack(replace(item, name=str(item.picture)), stamp=stamp, problem=problem)
+
+    def release(self, item: Item, error: DataError) -> None:
+        """The path counts as new when it comes again."""
+        self._taken.discard(str(item.picture))
 
     def _read(self, lines: Iterable[str]) -> None:
         end: Exception | None = None
@@ -242,7 +257,7 @@ def address_of(source: str) -> str:
         kind, place = _kind_of(source), source
     if not place:
         raise DataError(f"'{kind}:' needs a path after the colon")
-    return f"{kind}:{place if kind in ('hf', 'camera') else Path(place).expanduser().resolve()}"
+    return f"{kind}:{place if kind in ('hf', 'camera') else os.path.realpath(as_path(place))}"
 
 
 def open_reader(source: str) -> Reader:
@@ -288,11 +303,12 @@ def open_stream(
 
 
 def _kind_of(source: str) -> str:
-    if Path(source).expanduser().is_dir():
+    path = as_path(source)
+    if path.is_dir():
         return "folder"
     for suffixes, kind in KINDS_BY_SUFFIX.items():
         if source.lower().endswith(suffixes):
             return kind
-    if not Path(source).expanduser().exists():
+    if not path.exists():
         raise DataError(f"there is nothing at '{source}'")
     raise DataError(f"'{source}' is neither a folder nor a tar, parquet or video file")
