@@ -113,9 +113,10 @@ def preview(
     """Draw samples and their augmented views, in the clean and in the authors' order."""
     from ocssl.common.files import atomic_write, writing
     from ocssl.data import load
-    from ocssl.data.preview import preview_grid
+    from ocssl.data.preview import check_grid, preview_grid
     from ocssl.errors import DataError
 
+    check_grid(samples, views, seed)
     dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):

@@ -194,8 +194,10 @@ def as_path(place: str) -> Path:
 
 
 def _check_options(image_size: int | None, on_bad_image: str) -> None:
-    if image_size is not None and not 1 <= image_size <= MAX_SIDE:
-        raise ConfigError(f"image_size must be from 1 to {MAX_SIDE} pixels, not {shown(image_size)}")
+    if image_size is not None and image_size < 1:
+        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
+    if image_size is not None and image_size > MAX_SIDE:
+        raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(image_size)}")
     if on_bad_image not in get_args(OnBadImage):
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
