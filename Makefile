@@ -8,7 +8,7 @@ SMOKE  ?= build/paper-smoke
 TORCH_INDEX ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-scale test-browser test-slow test-gpu lint types docs docs-files clean
+.PHONY: help demo paper-smoke test test-attack test-scale test-browser test-slow test-gpu lint types docs docs-files clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 
 test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
+
+test-attack: $(VENV)/.installed-dev ## hostile inputs, all of them
+	@$(BIN)/python -m pytest -m attack tests/attack
 
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
 	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale tests/distributed

@@ -29,6 +29,7 @@ KINDS_BY_SUFFIX = {
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
 STANDARD_INPUT = "-"
 SEEK_CHUNK = 64  # images in memory while others are skipped
+HELD_BYTES = 64 << 20  # of encoded images and frames that are taken at once, unless a single one has more
 SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
 SCAN_SHARE = 10  # a scan takes at most one part in so many of the time, however large the folder
 WAIT = 0.2  # seconds to wait for a line of input before the caller may save or stop
@@ -81,9 +82,13 @@ class _Indexed(ImageStream):
     def take(self, count: int) -> list[Item]:
         """The next images; those before a part that cannot be read are given before its error is raised."""
         items: list[Item] = []
+        held = 0
         try:
-            while self._error is None and len(items) < count and (item := self._next()) is not None:
+            while self._error is None and len(items) < count and held < HELD_BYTES:
+                if (item := self._next()) is None:
+                    break
                 items.append(item)
+                held += len(item.picture) if isinstance(item.picture, bytes) else getattr(item.picture, "nbytes", 0)
         except StopIteration:
             self.exhausted = True
         except DataError as error:
