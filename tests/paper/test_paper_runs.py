@@ -170,7 +170,9 @@ def test_another_runs_result_is_never_overwritten(tmp_path: Path, ocssl: Ocssl) 
     assert squatter.read_bytes() == before
 
 
-def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocssl) -> None:
+def test_values_of_our_own_fill_a_column_of_their_own(
+    tmp_path: Path, ocssl: Ocssl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tuned.yaml").write_text("er-fifo: {lr: 0.07}\ncla-e: {lr: 0.05, omega: 0.5}\n")
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")
     assert code == 0, said
@@ -181,6 +183,7 @@ def test_values_of_our_own_fill_a_column_of_their_own(tmp_path: Path, ocssl: Ocs
     assert (list(cla_e.runs), list(er.runs), found["cla-e"].ours.runs) == ([0], [0], {})
     config = cla_e.runs[0].result.config
     assert (config["lr"], config["omega"]) == (0.05, 0.5)
+    monkeypatch.setenv("COLUMNS", "200")
     assert "tuned by us: lr 0.05, ω 0.5" in ocssl("paper", "show", "smoke")[1]
     (tmp_path / "tuned.yaml").write_text("cla-e: {lr: 0.06}\n")
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--tuned", "tuned.yaml", "-q")

@@ -57,7 +57,15 @@ def test_every_run_trains_on_sixty_images_for_ten_that_arrive_one_class_after_an
 
 def test_the_command_prints_a_table_and_leaves_a_figure(command, folder, results):
     _, out, err = command
-    for words in ("raw pixels", "untrained encoder", "finetuning", "ER w/ FIFO", "CLA-E", "by images seen\n"):
+    for words in (
+        "raw pixels",
+        "untrained encoder",
+        "finetuning",
+        "ER w/ FIFO",
+        "CLA-E",
+        "colour histogram",
+        "k-NN at the end\n",
+    ):
         assert words in out
     cla, finetune, er = results["cla-e"], results["finetune"], results["er"]
     assert f"{cla.avg:.1f}" in out

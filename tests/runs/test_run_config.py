@@ -96,7 +96,7 @@ def test_a_change_keeps_what_it_does_not_name() -> None:
         ({"stream": "shuffled"}, "unknown stream 'shuffled'"),
         ({"stream": 3}, "stream must be a name, not 3"),
         ({"learner": {"lr": 3}}, "unknown setting 'learner'"),
-        ({"evaluate": "often"}, "evaluate must be 'each', 'final' or 'never', not 'often'"),
+        ({"evaluate": "often"}, "evaluate must be 'each', 'final', 'never' or 'start', not 'often'"),
         ({"trackers": ["aim"]}, "trackers"),
         ({"samples_per_class": 1}, "samples_per_class must be a whole number of at least 2"),
     ],

@@ -27,7 +27,6 @@ SETTINGS: dict[str, Any] = {
     "hidden_dim": 128,
     "output_dim": 256,
     "device": "cpu",
-    "knn": False,
     "log_every": 10,
     "checkpoint_samples": 600,
 }
@@ -40,7 +39,7 @@ RUNS: tuple[dict[str, Any], ...] = (
 """All train on 60 images for each 10 that arrive. Learning rates go with the batch."""
 QUICK = {"samples_per_class": 11, "backbone": "convnet-w4", "probe": {"max_epochs": 5}}
 STREAM, POINTS = 3600, 6  # images that arrive, and measurements that the table shows
-REFERENCES = {"raw pixels": "pixels", "untrained encoder": "untrained"}
+REFERENCES = {"raw pixels": "pixels", "colour histogram": "histogram", "untrained encoder": "untrained"}
 
 Results = Mapping[str, list["Result"]]  # by strategy, a result for each seed
 
@@ -72,7 +71,8 @@ def demo(
         "A linear probe over all 18 classes, seen or not, measures the encoder along the way.\n"
     )
     results = _run(dict.fromkeys(seed or [0]), output / "runs", quick)
-    console.print("\nProbe accuracy in percent, by images seen" + (" (mean over seeds)" if seed and seed[1:] else ""))
+    over = " (mean over seeds)" if seed and seed[1:] else ""
+    console.print(f"\nLinear probe in percent, by images seen, and k-NN at the end{over}")
     console.print(to_rich(_table(results)), "")
     runs = {found[0].strategy: found for found in results.values()}
     for cla, *others in zip(runs["cla-e"], runs["finetune"], runs["er"], strict=True):
@@ -154,16 +154,18 @@ def _table(results: Results) -> Table:
 
     first, *_ = baseline = results["CLA-E"]
     step = len(first.curve) // POINTS
-    columns = [*map(str, first.borders[step - 1 :: step]), "avg", "s"]
+    columns = [*map(str, first.borders[step - 1 :: step]), "avg", "k-NN", "s"]
     rows = []
     for label, name in REFERENCES.items():
         level = Value(fmean(run.references[name] for run in baseline), digits=1)
-        rows.append(TableRow(label, (*[level] * (POINTS + 1), Value(text="")), ranked=False))
+        knn = Value(fmean(run.knn_references[name] for run in baseline), digits=1)
+        rows.append(TableRow(label, (*[level] * (POINTS + 1), knn, Value(text="")), ranked=False))
     for label, runs in results.items():
         means = [fmean(values) for values in zip(*(run.curve for run in runs), strict=True)]
         seconds = fmean(run.train_seconds + run.eval_seconds for run in runs)
         values = [Value(mean, digits=1) for mean in (*means[step - 1 :: step], fmean(means))]
-        rows.append(TableRow(label, (*values, Value(seconds, digits=0))))
+        knn = Value(fmean(run.knn.final for run in runs if run.knn), digits=1)
+        rows.append(TableRow(label, (*values, knn, Value(seconds, digits=0))))
     return Table("", tuple(map(TableColumn, columns)), tuple(rows))
 
 

@@ -459,7 +459,7 @@ class OsirisROriginal(OsirisRAuthors):
         head: Literal["trained", "copied", "frozen"] = OsirisRAuthors.Options.with_default("head", "copied")
         repeat_updates: int = OsirisRAuthors.Options.with_default("repeat_updates", 1)
         plain_heads: bool = setting(
-            True, "g and h have two layers of width 2048 and 128 without batch norm, not three layers with it."
+            True, "Heads g and h have two layers of width 2048 and 128 without batch norm, not three layers with it."
         )
         late_replay: bool = setting(True, "Replay nothing before the first experience has ended.")
 
