@@ -80,7 +80,7 @@ class _Loader(yaml.SafeLoader):
         self._values: Counter[yaml.Node | None] = Counter()
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if self._level == MOST_LEVELS:
             raise yaml.composer.ComposerError(None, None, "it is nested too deeply", event.start_mark)
         self._level += 1
