@@ -81,12 +81,13 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias = isinstance(event, yaml.AliasEvent)
         if self._level == MOST_LEVELS:
             raise yaml.composer.ComposerError(None, None, "it is nested too deeply", event.start_mark)
         self._level += 1
         node = super().compose_node(parent, index)
         self._level -= 1
-        if isinstance(event, yaml.AliasEvent) and not self._values[node]:
+        if is_alias and not self._values[node]:
             raise yaml.composer.ComposerError(None, None, f"'{event.anchor}' contains itself", event.start_mark)
         self._values[node] = self._values[node] or 1 + sum(map(self._values.__getitem__, _below(node)))
         if max(self._values[node], len(self._values)) > MOST_VALUES:
