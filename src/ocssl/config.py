@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic.fields import FieldInfo
 
 from ocssl import augment, memory, methods, optim, strategies
+from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.memory import Memory
 from ocssl.methods import Method
@@ -76,7 +77,7 @@ class LearnerConfig(Options):
     batch: int = setting(
         138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1, common=True
     )
-    passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, common=True)
+    passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, le=10_000, common=True)
     joint_views: bool = setting(
         True,
         "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. "
@@ -205,7 +206,7 @@ def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The names of the parts and the variant: as chosen, or the strategy's own choice."""
     for name in (*REGISTRIES, "variant"):
         if name in chosen and not isinstance(chosen[name], str | None):
-            raise ConfigError(f"{name} must be a name, not {chosen[name]!r}")
+            raise ConfigError(f"{name} must be a name, not {shown(chosen[name])}")
     found = {name: chosen.get(name, default_of(LearnerConfig.model_fields[name])) for name in (*REGISTRIES, "variant")}
     strategy = strategies.registry.get(found["strategy"], found["variant"])
     if strategy.own_loss:

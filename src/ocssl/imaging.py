@@ -1,14 +1,17 @@
 """Images in any form to uint8 pixels: one file, array or PIL image (:func:`decode`), or a batch (:func:`as_uint8`).
 
 An image that cannot be used raises :class:`BadImage` with the reason. The caller knows the image's name and decides
-whether to skip it or to stop.
+whether to skip it or to stop. An error of the system (a failing disk, too few file handles, no memory) says nothing of
+the image and is raised as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import stat
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +23,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
+from ocssl.common.files import read_file
 from ocssl.errors import InputError
 
 Pixels = npt.NDArray[np.uint8]
@@ -30,7 +34,18 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
 
 MAX_PIXELS = 80_000_000
-"""More pixels than this in one image count as a decompression bomb."""
+"""More pixels than this in one image count as a decompression bomb. All threads together decode no more at once."""
+
+MAX_BYTES = 64 << 20
+"""Largest encoded image: a file, a value of a parquet file, a member of a tar file."""
+
+LARGE_PIXELS = 16_000_000
+"""Larger images are converted to RGB strip by strip, and reduced on the way."""
+
+STRIP_PIXELS = 1_000_000
+
+OF_THE_IMAGE = (None, errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""Errors of the system that a path or the content causes; Pillow's own have no number."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -50,15 +65,15 @@ class BadImage(Exception):
 
 @contextlib.contextmanager
 def bad_images() -> Iterator[None]:
-    """Turn any error of reading an image into :class:`BadImage`."""
+    """Turn any error that an image causes into :class:`BadImage`; errors of the system pass."""
     try:
         yield
-    except BadImage:
+    except (BadImage, MemoryError):
         raise
-    except MemoryError:
-        raise BadImage("it does not fit into memory") from None
     # Pillow's decoders raise almost anything on broken input: SyntaxError, struct.error, EOFError, IndexError, …
     except Exception as error:
+        if isinstance(error, OSError) and error.errno not in OF_THE_IMAGE:
+            raise
         raise BadImage(_reason(error)) from error
 
 
@@ -72,6 +87,10 @@ def decode(picture: Picture, size: int | None = None) -> Pixels:
 
     Returns:
         uint8 ``(3, S, S)``.
+
+    Raises:
+        BadImage: the image cannot be used.
+        OSError, MemoryError: it could not be read for a reason outside of it.
 
     >>> decode(np.full((6, 4), 7, dtype=np.uint8), size=4).shape
     (3, 4, 4)
@@ -128,12 +147,51 @@ def open_image(picture: Picture) -> Image.Image:
             raise BadImage(f"its pixels are {picture.dtype}, not uint8")
         return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)
     if isinstance(picture, Path):
-        if not stat.S_ISREG(picture.stat().st_mode):  # reading a pipe never ends
+        facts = picture.stat()
+        if not stat.S_ISREG(facts.st_mode):  # reading a pipe never ends
             raise BadImage("it is not a regular file")
-        picture = picture.read_bytes()
-    if not picture:
-        raise BadImage("it is empty")
+        require_bytes(facts.st_size)
+        picture = read_file(picture, MAX_BYTES)
+    require_bytes(len(picture))
     return Image.open(io.BytesIO(picture), formats=FORMATS)
+
+
+def require_bytes(count: int) -> None:
+    """Refuse an encoded image by its number of bytes, which is known before it is read.
+
+    >>> require_bytes(2**30)
+    Traceback (most recent call last):
+    ...
+    ocssl.imaging.BadImage: it has 1,073,741,824 bytes, more than the 67,108,864 that are allowed
+    """
+    if not count:
+        raise BadImage("it is empty")
+    if count > MAX_BYTES:
+        raise BadImage(f"it has {count:,} bytes, more than the {MAX_BYTES:,} that are allowed")
+
+
+class _Allowance:
+    """Pixels that may be decoded at once; who asks for more than are left waits."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, pixels: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + pixels <= self._total)
+            self._used += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= pixels
+                self._changed.notify_all()
+
+
+_allowance = _Allowance(MAX_PIXELS)
 
 
 def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
@@ -147,15 +205,39 @@ def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
         raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
     size = size or width
     image = _drafted(image, size)
-    image, turn = _to_rgb(image), _turn(image)
-    if image.size != (size, size):
-        width, height = image.size
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        image = image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
+    with _allowance.taken(image.width * image.height):
+        image, turn = _resized(image, size), _turn(image)
     if turn is not None:  # a centred square of the turned image is the turned centred square
         image = image.transpose(turn)
     return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def _resized(image: Image.Image, size: int) -> Image.Image:
+    """The largest centred square in RGB; of a large image that is not RGB, no second full copy is made."""
+    width, height = image.size
+    factor = 1
+    if image.mode != "RGB" and width * height > LARGE_PIXELS:
+        factor = max(1, min(width, height) // (2 * size))
+        image = _to_rgb_in_strips(image, factor)
+    else:
+        image = _to_rgb(image)
+    if image.size == (size, size):
+        return image
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left / factor, top / factor, (left + side) / factor, (top + side) / factor)
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
+
+
+def _to_rgb_in_strips(image: Image.Image, factor: int) -> Image.Image:
+    """As :func:`_to_rgb`, then reduced by a whole factor, a strip of rows at a time."""
+    width, height = image.size
+    rows = -(-max(1, STRIP_PIXELS // width) // factor) * factor
+    found = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for top in range(0, height, rows):
+        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))))
+        found.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
+    return found
 
 
 def _drafted(image: Image.Image, size: int) -> Image.Image:
@@ -205,8 +287,6 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return f"it is not an image ({', '.join(FORMATS)})"
-    if isinstance(error, PermissionError):
-        return "it may not be read (permission denied)"
     if isinstance(error, FileNotFoundError):
         return "it is not there"
     if isinstance(error, Image.DecompressionBombError):

@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from ocssl.common.console import short_value
+from ocssl.common.console import short_value, shown
 from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 
@@ -186,8 +186,8 @@ def one_sentence(error: ValidationError, model: type[BaseModel] | None = None, p
     name = prefix + (path[0] if field is not None else ".".join(path))
     if field is not None:
         value = first["input"] if len(path) == 1 else error.errors()[0]["input"]
-        return ConfigError(f"{name} must be {describe(field)}, not {value!r}")
-    return ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}, not {first['input']!r}")
+        return ConfigError(f"{name} must be {describe(field)}, not {shown(value)}")
+    return ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}, not {shown(first['input'])}")
 
 
 def describe(field: FieldInfo) -> str:

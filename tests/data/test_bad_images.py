@@ -8,7 +8,6 @@ import os
 import struct
 import tarfile
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ import torch
 from pictures import chw, encoded, make_tar, pixels, png, write
 from PIL import ExifTags, Image, ImageOps
 
-from ocssl import data
+from ocssl import data, imaging
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, decode
 
@@ -97,22 +96,31 @@ def test_a_first_image_that_is_bad_does_not_set_the_size(tmp_path):
     assert (len(source), source.image_size) == (1, 32)
 
 
-def test_unreadable_and_dangling_files_are_named(tmp_path, monkeypatch):
+def test_dangling_files_are_named(tmp_path):
     write(tmp_path / "pile" / "1.png", png(GOOD))
     (tmp_path / "pile" / "2.png").symlink_to(tmp_path / "gone.png")
-    write(tmp_path / "pile" / "3.png", png(GOOD))
-    real = Path.read_bytes
-
-    def guarded(path):
-        if path.name == "3.png":
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(Path, "read_bytes", guarded)
     with pytest.raises(DataError, match=r"2\.png cannot be used: it is not there"):
         data.load(f"folder:{tmp_path / 'pile'}")
     source = data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
-    assert [each.reason for each in source.skipped] == ["it is not there", "it may not be read (permission denied)"]
+    assert [each.reason for each in source.skipped] == ["it is not there"]
+
+
+def test_an_error_of_the_system_is_no_bad_image(tmp_path, monkeypatch, own_cache):
+    write(tmp_path / "pile" / "1.png", png(GOOD))
+    write(tmp_path / "pile" / "2.png", png(GOOD))
+    real = imaging.read_file
+
+    def guarded(path, limit):
+        if path.name == "2.png":
+            raise PermissionError(13, "Permission denied")
+        return real(path, limit)
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(imaging, "read_file", guarded)
+        with pytest.raises(DataError, match=r"2\.png could not be read: Permission denied"):
+            data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")
+    assert not list(own_cache.glob("*/index.json"))
+    assert len(data.load(f"folder:{tmp_path / 'pile'}", on_bad_image="skip")) == 2
 
 
 def test_a_bad_image_whose_name_is_not_utf8_is_left_out_too(tmp_path, own_cache):

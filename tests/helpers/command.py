@@ -59,18 +59,25 @@ def command_server(**variables: str) -> Iterator[subprocess.Popen[str]]:
 
 @dataclass
 class Process:
-    """A command in progress."""
+    """A command in progress.
+
+    Attributes:
+        peak: of its resident memory, in bytes; known when it has ended.
+    """
 
     pid: int
     folder: Path
     ask: Callable[[dict[str, object]], dict[str, int]]
+    peak: int = 0
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid, number)
 
     def wait(self) -> int:
         """Exit code; negative: the signal that ended it."""
-        return self.ask({"wait": self.pid})["code"]
+        reply = self.ask({"wait": self.pid})
+        self.peak = reply["peak"]
+        return reply["code"]
 
     @property
     def out(self) -> str:

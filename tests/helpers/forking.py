@@ -56,7 +56,8 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
-            reply = {"code": os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])}
+            _, status, usage = os.wait4(request["wait"], 0)
+            reply = {"code": os.waitstatus_to_exitcode(status), "peak": usage.ru_maxrss * 1024}
         else:
             pid = os.fork()
             if pid == 0:

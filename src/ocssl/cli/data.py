@@ -118,11 +118,12 @@ def preview(
 
     from ocssl.common.files import MARK, atomic_write, check_output, writing
     from ocssl.data import load
-    from ocssl.data.preview import preview_grid
+    from ocssl.data.preview import check_grid, preview_grid
     from ocssl.errors import DataError
     from ocssl.live.sources import source_paths
 
     check_output(output, "png", inputs=source_paths(address), force=force)
+    check_grid(samples, views, seed)
     dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):

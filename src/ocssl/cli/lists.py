@@ -148,9 +148,13 @@ def budget(
     from rich.console import Console
     from rich.table import Table
 
-    from ocssl.budget import plan
+    from ocssl.budget import MOST, plan
+    from ocssl.common.console import shown
     from ocssl.errors import ConfigError
 
+    for value in (cbp, samples, stream_batch, views, batch, passes):
+        if value is not None and value > MOST:
+            raise ConfigError(f"no number may be above 10**18, and one is {shown(value)}")
     minibatches = samples // stream_batch
     if minibatches == 0:
         raise ConfigError(f"{samples} images make no minibatch of {stream_batch}")
@@ -188,5 +192,5 @@ def affordable(cbp: int, unit: int, smallest: int, batch: int | None, passes: in
     if batch is not None:
         return [(batch, cbp // (unit * batch))]
     most = cbp // (unit * smallest)
-    counts = [passes] if passes else [n_p for n_p in range(1, most + 1) if n_p <= 10 or n_p == most]
+    counts = [passes] if passes else [*range(1, min(most, 10) + 1), *([most] if most > 10 else [])]
     return [(cbp // (unit * n_p), n_p) for n_p in counts]

@@ -7,6 +7,7 @@ ocssl as a library configures the logger as it likes.
 from __future__ import annotations
 
 import logging
+import reprlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -136,3 +137,22 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds or 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Shown(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if abs(x) < 10**40 else f"a number of {x.bit_length():,} bits"
+
+
+def shown(value: object) -> str:
+    """The ``repr`` of a value for a message, cut where it is long or deep.
+
+    >>> shown([0.1, "a"]), len(shown(["x" * 1000] * 1000)) < 1000
+    ("[0.1, 'a']", True)
+    """
+    return _repr.repr(value)
+
+
+_repr = _Shown()
+_repr.maxlevel, _repr.maxstring, _repr.maxother = 3, 80, 200
+_repr.maxlist = _repr.maxtuple = _repr.maxdict = _repr.maxset = 8

@@ -294,3 +294,15 @@ def slug(text: str, limit: int = NAME_BYTES) -> str:
 def now() -> str:
     """The time in UTC, to the second, as files have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def require_regular(path: str | Path) -> None:
+    """Refuse a pipe, a device or a folder before a library opens it and waits; such a path is an ``OSError``.
+
+    >>> require_regular("/dev/zero")
+    Traceback (most recent call last):
+    ...
+    OSError: [Errno 22] not a regular file: '/dev/zero'
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ocssl.common.console import shown
+from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, unreadable
+
+MOST_BYTES = 4 << 20  # of a file; parsing takes seconds per megabyte
+MOST_VALUES = 50_000  # in a file, and that an alias may stand for
+MOST_LEVELS = 100
+MOST_BITS = 1024  # of a whole number
+_KINDS = {"timestamp": "date", "int": "whole number", "float": "number", "bool": "boolean"}
 
 
 def assignments(texts: Iterable[str]) -> dict[str, Any]:
@@ -37,7 +46,7 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
 def from_file(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
-        given = read_yaml(path.read_text(), str(path))
+        given = read_yaml(read_file(path, MOST_BYTES).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable(path, error)) from error
     if given is None:
@@ -59,7 +68,43 @@ def read_yaml(text: str, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-3 as a number, as YAML 1.2 does, and refuses a repeated name."""
+    """Safe YAML that reads 1e-3 as a number, as YAML 1.2 does, and refuses a repeated name.
+
+    Its size is bounded: levels, and values with those that aliases repeat. A value that its type does not fit is an
+    error of YAML with the line.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._level = 0
+        self._values: Counter[yaml.Node | None] = Counter()
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_alias = isinstance(event, yaml.AliasEvent)
+        if self._level == MOST_LEVELS:
+            raise yaml.composer.ComposerError(None, None, "it is nested too deeply", event.start_mark)
+        self._level += 1
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        if is_alias and not self._values[node]:
+            raise yaml.composer.ComposerError(None, None, f"'{event.anchor}' contains itself", event.start_mark)
+        self._values[node] = self._values[node] or 1 + sum(map(self._values.__getitem__, _below(node)))
+        if max(self._values[node], len(self._values)) > MOST_VALUES:
+            raise yaml.composer.ComposerError(None, None, f"it has more than {MOST_VALUES:,} values", event.start_mark)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            found = super().construct_object(node, deep)
+            if isinstance(found, int) and found.bit_length() > MOST_BITS:  # Python could not print it
+                raise ValueError
+            return found
+        except (ValueError, KeyError, AttributeError, TypeError, OverflowError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{shown(node.value)} is not a {_KINDS.get(kind, kind)}", node.start_mark
+            ) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -68,6 +113,12 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"'{name.value}' is there twice", name.start_mark)
             seen.add(str(name.value))
         return super().construct_mapping(node, deep)
+
+
+def _below(node: yaml.Node | None) -> Iterable[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
 
 
 _Loader.add_implicit_resolver(

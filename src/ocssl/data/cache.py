@@ -13,20 +13,24 @@ One folder per set and size, named by a key over the original files' names, size
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ocssl.common.console import warn
-from ocssl.common.files import locked
+from ocssl.common.console import shown, warn
+from ocssl.common.files import locked, read_file
 from ocssl.data.cache_writer import (
+    INDEX_BYTES,
     JOURNAL,
     PIXELS,
     OnBadImage,
@@ -34,6 +38,7 @@ from ocssl.data.cache_writer import (
     checksums_hold,
     decode_all,
     nothing_usable,
+    whole_numbers,
     writing_cache,
 )
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
@@ -83,6 +88,7 @@ def cached(
             folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f".{folder.name}"), wait=-1):
             if not is_prepared(folder):  # another process may have decoded it meanwhile
+                _set_aside(folder)
                 write_cache(reader, folder, image_size, on_bad_image, show)
     if check:
         verify(folder)
@@ -109,12 +115,22 @@ def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], ColumnA
     )
     gaps = [position for position, _, _ in index.skipped]
     kept_columns = None if columns is None else lambda name: np.delete(columns(name), gaps)
-    labels = _read_labels(folder) if index.labelled else None
+    labels = _read_labels(folder, index) if index.labelled else None
     if index.bytes <= RESIDENT_BYTES:
         shape = (index.count, 3, index.image_size, index.image_size)
         pixels = torch.from_numpy(np.fromfile(folder / PIXELS, dtype=np.uint8).reshape(shape))
         return ResidentDataset(pixels, info, labels, kept_columns)
     return MappedDataset(folder / PIXELS, index.image_size, info, labels, kept_columns)
+
+
+def _set_aside(folder: Path) -> None:
+    """Move what lies at the place of a cache and is not one, such as a cache without its index."""
+    if os.path.lexists(folder):
+        places = (folder.with_name(f"{folder.name}.broken-{number}") for number in count(1))
+        aside = next(place for place in places if not os.path.lexists(place))
+        with writing_cache(folder):
+            folder.rename(aside)
+        warn(f"the image cache {folder} has no index; it is made again, and what was there is now {aside.name}")
 
 
 def write_cache(
@@ -170,20 +186,56 @@ class _Index:
     @classmethod
     def read(cls, folder: Path) -> _Index:
         try:
-            index = cls(**json.loads((folder / INDEX).read_text(encoding="utf-8")))
-            whole = index.version == VERSION and (folder / PIXELS).stat().st_size == index.bytes
-        except (OSError, ValueError, TypeError):
+            index = cls(**json.loads(read_file(folder / INDEX, INDEX_BYTES)))
+            whole = _is_whole(index) and (folder / PIXELS).stat().st_size == index.bytes
+        except (OSError, ValueError, TypeError, RecursionError):
             whole = False
         if not whole:
             raise _damaged(folder)
         return replace(index, classes=tuple(index.classes))
 
 
-def _read_labels(folder: Path) -> Tensor:
+def _is_whole(index: Any) -> bool:
+    """Whether every value is of its type, and the rows of the chunks add up to the count."""
+    return (
+        index.version == VERSION
+        and whole_numbers(index.image_size, index.count)
+        and index.image_size > 0
+        and isinstance(index.labelled, bool)
+        and isinstance(index.classes, list)
+        and all(isinstance(name, str) for name in index.classes)
+        and _are_rows(index.chunks, int, int)
+        and _are_rows(index.skipped, int, str, str)
+        and 0 < index.count == sum(rows for rows, _ in index.chunks)
+    )
+
+
+def _are_rows(values: object, *kinds: type) -> bool:
+    """Whether this is a list of lists with one value of each kind; whole numbers are at least 0."""
+    return isinstance(values, list) and all(
+        isinstance(row, list)
+        and len(row) == len(kinds)
+        and all(type(value) is kind for kind, value in zip(kinds, row, strict=True))
+        and whole_numbers(*(value for value in row if not isinstance(value, str)))
+        for row in values
+    )
+
+
+def _read_labels(folder: Path, index: _Index) -> Tensor:
+    """The labels; nothing that the file claims is believed before it is compared with the index."""
     try:
-        return torch.from_numpy(np.load(folder / LABELS))
-    except (OSError, EOFError, ValueError) as error:
+        content = read_file(folder / LABELS, 8 * index.count + 4096)
+        file = io.BytesIO(content)
+        np.lib.format.read_magic(file)
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+        labels = np.frombuffer(content, np.int64, offset=file.tell())
+    except Exception as error:  # numpy parses the header as Python, which raises anything
         raise _damaged(folder) from error
+    if shape != (index.count,) or kind != np.int64 or len(labels) != index.count:
+        raise _damaged(folder)
+    if index.classes and not 0 <= labels.min() <= labels.max() < len(index.classes):
+        raise _damaged(folder)
+    return torch.from_numpy(labels.copy())
 
 
 def _damaged(folder: Path) -> DataError:
@@ -201,5 +253,12 @@ def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | N
             others = [str(label) for label in reader.other_labels() if label is not None]
             classes = tuple(sorted({*names, *others}))
         number = {name: position for position, name in enumerate(classes)}
+        if unknown := next((name for name in names if name not in number), None):
+            raise DataError(f"{reader.describe()}: the label {shown(unknown)} is not among the class names")
         return np.array([number[name] for name in names], dtype=np.int64), classes
+    for label in labels:
+        if not isinstance(label, int) or not -(2**63) <= label < 2**63:
+            raise DataError(f"{reader.describe()}: the label {shown(label)} is not a whole number of 64 bits")
+        if classes and not 0 <= label < len(classes):
+            raise DataError(f"{reader.describe()}: the label {label} is beyond the {len(classes)} class names")
     return np.array(labels, dtype=np.int64), classes

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from ocssl.common.console import progress_bar
-from ocssl.common.files import writing
+from ocssl.common.files import read_file, require_regular, writing
 from ocssl.data.reader import Item, Label, Reader
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Picture, Pixels
@@ -35,6 +35,7 @@ Out = TypeVar("Out")
 CHUNK_BYTES = 8 << 20
 MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait for the interpreter lock
 PIXELS, JOURNAL = "images.u8", "journal.jsonl"
+INDEX_BYTES = 1 << 30  # of a journal or an index
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,15 @@ def checksums_hold(pixels: Path, image_size: int, chunks: Iterable[tuple[int, in
             yield len(content) == rows * 3 * image_size * image_size and zlib.crc32(content) == checksum
 
 
+def whole_numbers(*values: object) -> bool:
+    """Whether all are whole numbers of at least 0, as counts in a file must be.
+
+    >>> whole_numbers(3, 0), whole_numbers(True), whole_numbers(-1), whole_numbers("3")
+    (True, False, False, False)
+    """
+    return all(type(value) is int and value >= 0 for value in values)
+
+
 @contextmanager
 def writing_cache(folder: Path) -> Iterator[None]:
     """As :func:`ocssl.common.files.writing`, with advice on what to do about a cache that cannot be written."""
@@ -165,7 +175,11 @@ def _resume(folder: Path, size: int) -> list[Chunk]:
     pixels, journal = folder / PIXELS, folder / JOURNAL
     chunks: list[Chunk] = []
     if pixels.exists() and journal.exists():
-        written = list(_whole_lines(journal))
+        try:
+            require_regular(pixels)
+            written = list(_whole_lines(journal))
+        except OSError as error:
+            raise DataError(f"the unfinished image cache {folder} is damaged ({error.strerror}); delete it") from error
         held = checksums_hold(pixels, size, ((chunk.rows, chunk.checksum) for chunk in written))
         chunks = [chunk for chunk, _ in takewhile(lambda pair: pair[1], zip(written, held, strict=True))]
     with writing_cache(folder):
@@ -176,11 +190,14 @@ def _resume(folder: Path, size: int) -> list[Chunk]:
 
 
 def _whole_lines(journal: Path) -> Iterator[Chunk]:
-    for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_file(journal, INDEX_BYTES).decode(errors="replace").splitlines():
         try:
-            yield Chunk(**json.loads(line))
-        except (ValueError, TypeError):  # the line that was being written at a power failure
+            chunk = Chunk(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):  # the line that was being written at a power failure
             return
+        if not whole_numbers(chunk.items, chunk.rows, chunk.checksum):
+            return
+        yield chunk
 
 
 def _append(folder: Path, chunk: Chunk, pixels: Pixels) -> None:

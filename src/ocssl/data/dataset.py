@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ocssl.common.files import atomic_write
+from ocssl.common.files import atomic_write, read_file
 from ocssl.errors import ConfigError, InputError
 
 Channels = tuple[float, float, float]
@@ -184,8 +184,8 @@ class MappedDataset(Dataset):
     def _digest_pixels(self) -> str:
         """Computed once: kept beside the file, for as long as the file has this size and time of change."""
         kept = self._path.with_suffix(".sha256")
-        with contextlib.suppress(OSError):
-            digest, _, stamp = kept.read_text().strip().partition(" ")
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            digest, _, stamp = read_file(kept).decode().strip().partition(" ")
             if stamp == self._stamp:
                 return digest
         digest = super()._digest_pixels()

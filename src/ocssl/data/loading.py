@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
+from ocssl.common.console import shown
 from ocssl.data.cache import cache_folder, cache_root, cached, is_prepared, open_cache, write_cache
 from ocssl.data.cache_writer import OnBadImage, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
@@ -26,6 +27,8 @@ from ocssl.imaging import BadImage, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
+MAX_SIDE = 8192
+"""Largest ``image_size``."""
 
 
 def load(
@@ -114,6 +117,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     >>> status("shapes", "train")
     SplitStatus(state='ready', detail='drawn by code')
     """
+    _check_options(image_size, "error")
     spec = None if is_address(address) else dataset_spec(address)
     if spec and spec.drawn:
         return SplitStatus("ready", "drawn by code")
@@ -122,7 +126,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     below = data_root(root)
     try:
         reader = spec.locate(below, split) if spec else open_address(address, split)
-    except DataError as error:
+    except OSError as error:  # a DataError of our own, or what a folder raises that cannot be listed
         return SplitStatus("broken", str(error))
     if reader is None:
         if spec and spec.downloads:
@@ -144,7 +148,7 @@ def open_address(address: str, split: str) -> Reader:
     scheme, _, place = address.partition(":")
     if not place:
         raise DataError(f"'{scheme}:' needs a path after the colon")
-    path = Path(place).expanduser()
+    path = as_path(place) if scheme != "hf" else Path()
     if scheme == "folder":
         reader = one_split(path, split)
         if reader is None and (split == "test" or split_folder(path, "test")):
@@ -171,9 +175,29 @@ def open_address(address: str, split: str) -> Reader:
     return ParquetReader(files(split), other_files)
 
 
+def as_path(place: str) -> Path:
+    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`.
+
+    >>> as_path("x" * 5000)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.DataError: 'xxxxxxxxxxxxxxxxxx…' cannot be a path: File name too long
+    """
+    try:
+        path = Path(place).expanduser()
+        path.is_dir()
+        return path
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
+        name = place if len(place) < 80 else f"{place[:18]}…"
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise DataError(f"'{name}' cannot be a path: {reason}") from error
+
+
 def _check_options(image_size: int | None, on_bad_image: str) -> None:
     if image_size is not None and image_size < 1:
         raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
+    if image_size is not None and image_size > MAX_SIDE:
+        raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(image_size)}")
     if on_bad_image not in get_args(OnBadImage):
         raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
@@ -194,13 +218,21 @@ def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
         base, below = path, sorted(path.rglob("*"))
         found = [file.relative_to(path) for file in below if file.name.endswith(suffixes) and file.is_file()]
     else:
-        base, found = Path(), [path] if path.is_file() else sorted(path.parent.glob(path.name))
+        # A name that is there but no file, such as a pipe, is refused by what opens it.
+        base, found = Path(), [path] if path.is_file() else sorted(_matching(path))
     if not found:
         raise DataError(f"there is no {suffixes[0]} file at {path}")
     chosen = of_split(found, split)
     if not chosen and split == "train" and not (path.is_dir() and of_split(found, "test")):
         chosen = found  # shards that name no split, or were given by name: all are for training
     return [base / file for file in chosen] or _no_split(str(path), split)
+
+
+def _matching(path: Path) -> Iterator[Path]:
+    try:
+        yield from path.parent.glob(path.name)
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{path}' is not a pattern of file names: {error}") from error
 
 
 def _no_split(place: str, split: str) -> NoReturn:

@@ -11,10 +11,14 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ocssl.augment import Augmentation
+from ocssl.common.console import shown
 from ocssl.data.dataset import Dataset
 from ocssl.data.streams import permutation
+from ocssl.errors import ConfigError
 
 CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
+MOST, MOST_CELLS, MOST_BYTES = 1000, 10_000, 1 << 30
+"""Samples or views; images in the grid; bytes of the views of one order."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: in
 
     Both orders use the same random draws, so only the order differs between them.
     """
+    check_grid(samples, views, seed)
+    if (needed := min(samples, len(dataset)) * views * 12 * dataset.image_size**2) > MOST_BYTES:
+        raise ConfigError(f"the views need {needed / 1e9:.1f} GB; choose fewer samples or views, or smaller images")
     chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
     images = dataset.images(chosen)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (dataset.mean, dataset.std))
@@ -42,11 +49,29 @@ def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: in
     return draw_grid(panels, _captions(dataset, chosen))
 
 
+def check_grid(samples: int, views: int, seed: int) -> None:
+    """Refuse a grid that is too large to be drawn.
+
+    >>> check_grid(8, 5000, 0)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: views must be from 1 to 1000, not 5000
+    """
+    for name, value in (("samples", samples), ("views", views)):
+        if not 1 <= value <= MOST:
+            raise ConfigError(f"{name} must be from 1 to {MOST}, not {shown(value)}")
+    if (cells := samples * (2 * views + 1)) > MOST_CELLS:
+        raise ConfigError(f"the grid would have {cells:,} images, more than {MOST_CELLS:,}; choose fewer")
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed must be at least 0 and below 2**63, not {shown(seed)}")
+
+
 def _captions(dataset: Dataset, chosen: Tensor) -> list[str]:
     if dataset.labels is None:
         return [f"#{index}" for index in chosen.tolist()]
     labels = dataset.labels[chosen].tolist()
-    return [dataset.classes[label] if dataset.classes else f"class {label}" for label in labels]
+    names = dict(enumerate(dataset.classes))
+    return [names.get(label, f"class {label}") for label in labels]
 
 
 def draw_grid(panels: Sequence[Panel], captions: Sequence[str]) -> Image.Image:

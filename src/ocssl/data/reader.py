@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ocssl import imaging
 from ocssl.data.dataset import ColumnArray
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Picture, Pixels
 
 Label = int | str | None
@@ -31,10 +31,20 @@ class Item:
     label: Label = None
 
     def decode(self, size: int | None = None) -> Pixels:
-        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`; :class:`BadImage` if it is unusable."""
+        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
+
+        Raises:
+            BadImage: it is unusable.
+            DataError: it could not be read for a reason outside of it, such as a failing disk; it may be fine later.
+        """
         if isinstance(self.picture, BadImage):
             raise self.picture
-        return imaging.decode(self.picture, size)
+        try:
+            return imaging.decode(self.picture, size)
+        except OSError as error:
+            raise DataError(f"{self.name} could not be read: {error.strerror or error}") from error
+        except MemoryError as error:
+            raise DataError(f"{self.name} could not be decoded: there is too little memory") from error
 
 
 class Reader(ABC):

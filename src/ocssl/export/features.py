@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from ocssl.imaging import BadImage
 
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
+MAX_BATCH = 65_536
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,10 @@ def embed(
         progress: called after each batch with its number of images.
         force: replace a file that ocssl did not write, too.
     """
-    if not 1 <= batch < 2**31 or not 1 <= part < 2**31:
-        raise ConfigError(f"batch and part must be at least 1 and less than 2**31, not {batch} and {part}")
+    if batch < 1 or not 1 <= part < 2**31:
+        raise ConfigError(f"batch and part must be at least 1, and part less than 2**31, not {batch} and {part}")
+    if batch > MAX_BATCH:
+        raise ConfigError(f"batch must be at most {MAX_BATCH}, not {batch}")
     target = Path(path)
     check_output(path, "parquet", force=force)
     parts = target.with_name(f"{target.name}.parts")
@@ -67,10 +70,12 @@ def embed(
         position = sum(count for _, count in done)
         progress(position)
         items = reader.items(position)
-        while members := list(islice(items, part)):
-            table = _features(encoder, members, position, batch, progress)
-            done.append((_write(table, _part(parts, len(done))), len(members)))
-            position += len(members)
+        while True:
+            table, count = _features(encoder, islice(items, part), position, batch, progress)
+            if not count:
+                break
+            done.append((_write(table, _part(parts, len(done))), count))
+            position += count
         found = _join([place for place, _ in done], target)
         for place in parts.iterdir():
             if _is_ours(place):
@@ -104,13 +109,17 @@ def _is_ours(place: Path) -> bool:
 
 
 def _features(
-    encoder: FrozenEncoder, items: list[Item], start: int, batch: int, progress: Callable[[int], object]
-) -> pa.Table:
-    """The table of one part; its metadata count the images and name the refused ones."""
-    ids, names, rows, refused = [], [], [], []
-    for first in range(0, len(items), batch):
-        images = []
-        for number, item in enumerate(items[first : first + batch], start + first):
+    encoder: FrozenEncoder, items: Iterator[Item], start: int, batch: int, progress: Callable[[int], object]
+) -> tuple[pa.Table, int]:
+    """The table of one part, and its number of images; its metadata name the refused ones.
+
+    Each image is decoded to the encoder's size before the next one is taken, so that only small ones are kept.
+    """
+    ids, names, rows, refused, count = [], [], [], [], 0
+    while True:
+        images, before = [], count
+        for item in islice(items, batch):
+            number, count = start + count, count + 1
             try:
                 images.append(item.decode(encoder.image_size))
                 ids.append(number)
@@ -119,11 +128,13 @@ def _features(
                 refused.append((_utf8(item.name), str(problem)))
         if images:
             rows.append(encoder.transform(torch.from_numpy(np.stack(images)), batch=batch))
-        progress(len(items[first : first + batch]))
+        if count == before:
+            break
+        progress(count - before)
     values = np.concatenate(rows).ravel() if rows else np.empty(0, np.float32)
     features = pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim)
     columns = {"id": pa.array(ids, pa.int64()), "path": pa.array(names, pa.string()), "features": features}
-    return pa.table(columns, metadata={"ocssl": json.dumps({"count": len(items), "refused": refused})})
+    return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
 
 
 def _write(table: pa.Table, path: Path) -> Path:

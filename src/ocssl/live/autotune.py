@@ -55,7 +55,7 @@ def image_size_for(picture: Picture | BadImage, device: str = "auto") -> int | N
             image = open_image(picture)
             decode(image, MAX_SIZE_CPU)
             return min(*image.size, largest)
-    except BadImage:
+    except (BadImage, OSError, MemoryError):  # the last two when it is read again are told to the user
         return None
 
 

@@ -122,6 +122,7 @@ class _Session:
         self._monitor = Monitor(self.learner)
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
         self._refused = 0
+        self._waiting: set[str] = set()  # names of images that the system could not read
         self._collapsed = self._unsaved = False
         self._saved_at = self._reported_at = time.monotonic()
 
@@ -179,7 +180,14 @@ class _Session:
 
     def _learn(self, items: list[Item]) -> None:
         images = []
-        for item, stamp, pixels in self._decoders.map(self._decode, items):
+        decoded = list(self._decoders.map(self._decode, items))
+        for item, _, pixels in decoded:
+            if isinstance(pixels, DataError):
+                self.stream.release(item, pixels)
+                self._warn_of_waiting(item, pixels)
+        for item, stamp, pixels in decoded:
+            if isinstance(pixels, DataError):
+                continue
             if isinstance(pixels, BadImage):
                 self._refused += 1
                 self.stream.ack(item, stamp=stamp, problem=str(pixels))
@@ -195,11 +203,17 @@ class _Session:
             self.learner.partial_fit(batch)
             self._monitor.add(batch)
 
-    def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage]:
+    def _warn_of_waiting(self, item: Item, error: DataError) -> None:
+        """Warn once of each image, although a followed folder is scanned again and again."""
+        if item.name not in self._waiting:
+            self._waiting.add(item.name)
+            warn(f"{error}; it was not learned from and waits".encode(errors="backslashreplace").decode())
+
+    def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
         try:
             return item, stamp, item.decode(self.learner.config.image_size)
-        except BadImage as problem:
+        except (BadImage, DataError) as problem:
             return item, stamp, problem
 
     def _report(self) -> None:

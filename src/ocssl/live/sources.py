@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ocssl.common.files import not_a_path
 from ocssl.data.formats.files import FilesReader, image_files
-from ocssl.data.loading import open_address
+from ocssl.data.loading import as_path, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.live import video
@@ -31,6 +31,7 @@ KINDS_BY_SUFFIX = {
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
 STANDARD_INPUT = "-"
 SEEK_CHUNK = 64  # images in memory while others are skipped
+HELD_BYTES = 64 << 20  # of encoded images and frames that are taken at once, unless a single one has more
 SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
 SCAN_SHARE = 10  # a scan takes at most one part in so many of the time, however large the folder
 WAIT = 0.2  # seconds to wait for a line of input before the caller may save or stop
@@ -55,6 +56,13 @@ class ImageStream(ABC):
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Called for every image that was used or, with a problem, refused."""
 
+    def release(self, item: Item, error: DataError) -> None:
+        """Called for an image that could not be read for a reason outside of it, such as a failing disk.
+
+        A stream that can give the image again later overrides this to do so; this version stops learning.
+        """
+        raise error
+
     def seek(self, count: int) -> None:
         """Skip the images that were taken in earlier sessions; this version takes and drops them.
 
@@ -76,9 +84,13 @@ class _Indexed(ImageStream):
     def take(self, count: int) -> list[Item]:
         """The next images; those before a part that cannot be read are given before its error is raised."""
         items: list[Item] = []
+        held = 0
         try:
-            while self._error is None and len(items) < count and (item := self._next()) is not None:
+            while self._error is None and len(items) < count and held < HELD_BYTES:
+                if (item := self._next()) is None:
+                    break
                 items.append(item)
+                held += len(item.picture) if isinstance(item.picture, bytes) else getattr(item.picture, "nbytes", 0)
         except StopIteration:
             self.exhausted = True
         except DataError as error:
@@ -154,6 +166,10 @@ class FolderStream(_Indexed):
             return None
         raise StopIteration
 
+    def release(self, item: Item, error: DataError) -> None:
+        """The next scan, or the next call, gives the file again."""
+        self._taken.discard(item.name)
+
     def _scan(self) -> None:
         began = time.monotonic()
         self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
@@ -195,6 +211,10 @@ class PathStream(_Indexed):
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the absolute path to the index."""
         super().ack(replace(item, name=str(item.picture)), stamp=stamp, problem=problem)
+
+    def release(self, item: Item, error: DataError) -> None:
+        """The path counts as new when it comes again."""
+        self._taken.discard(str(item.picture))
 
     def _read(self, lines: Iterable[str]) -> None:
         end: Exception | None = None
@@ -245,7 +265,7 @@ def address_of(source: str) -> str:
             kind, place = _kind_of(source), source
         if not place:
             raise DataError(f"'{kind}:' needs a path after the colon")
-        return f"{kind}:{place if kind in ('hf', 'camera') else Path(place).expanduser().resolve()}"
+        return f"{kind}:{place if kind in ('hf', 'camera') else os.path.realpath(as_path(place))}"
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -308,11 +328,12 @@ def open_stream(
 
 
 def _kind_of(source: str) -> str:
-    if Path(source).expanduser().is_dir():
+    path = as_path(source)
+    if path.is_dir():
         return "folder"
     for suffixes, kind in KINDS_BY_SUFFIX.items():
         if source.lower().endswith(suffixes):
             return kind
-    if not Path(source).expanduser().exists():
+    if not path.exists():
         raise DataError(f"there is nothing at '{source}'")
     raise DataError(f"'{source}' is neither a folder nor a tar, parquet or video file")

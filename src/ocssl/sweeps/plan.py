@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from importlib import resources
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field
 
-from ocssl.common.yaml import read_yaml
+from ocssl.common.console import shown
+from ocssl.common.files import read_file
+from ocssl.common.yaml import MOST_BYTES, read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.options import Options, setting, validate
 from ocssl.plugins import SCRIPT, name_plugins
@@ -22,6 +25,8 @@ from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_
 
 OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
 """Settings that the sweep itself sets, and what to do instead of setting them."""
+MOST_RUNS = 100_000
+DRAWS = 1000  # per trial of a random search, before it ends with fewer
 
 
 class Sweep(Options):
@@ -87,7 +92,7 @@ class Sweep(Options):
         [['er', 0.1, 0.3], ['er', 1.0, 0.3], ['cla-e', 0.1, 0.3], ['cla-e', 1.0, 0.3]]
         """
         lists = {name: entry.ends if isinstance(entry, Range) else entry for name, entry in self.space.items()}
-        named = {name: entry for name, entry in lists.items() if any(isinstance(value, str) for value in entry)}
+        named = {name: entry for name, entry in lists.items() if _has_text(entry)}
         longest = max((len(entry) for name, entry in lists.items() if name not in named), default=1)
         numbers = [{name: entry[i % len(entry)] for name, entry in lists.items()} for i in range(longest)]
         return [values | names for names in combinations(named) for values in numbers] + self.extra
@@ -105,13 +110,12 @@ class Sweep(Options):
 
     def distinct(self, candidates: Iterable[Mapping[str, Scalar]], limit: int | None = None) -> list[dict[str, Scalar]]:
         """The first ``limit`` candidates, reduced, each once."""
-        found: list[dict[str, Scalar]] = []
+        found: dict[frozenset[tuple[str, Scalar]], dict[str, Scalar]] = {}
         for values in map(self.reduced, candidates):
-            if values not in found:
-                found.append(values)
+            found.setdefault(frozenset(values.items()), values)
             if len(found) == limit:
                 break
-        return found
+        return list(found.values())
 
     def listed(self) -> list[dict[str, Scalar]]:
         """The configurations of a grid or random search, in order.
@@ -122,7 +126,8 @@ class Sweep(Options):
         if self.search == "grid":
             lists = {name: entry for name, entry in self.space.items() if not isinstance(entry, Range)}
             return self.distinct(chain(combinations(lists), self.extra))
-        return self.distinct(random_values(self.space, self.seed), self.trials)
+        draws = islice(random_values(self.space, self.seed), DRAWS * (self.trials or 0))
+        return self.distinct(draws, self.trials)
 
 
 def _group(name: str) -> str:
@@ -177,20 +182,44 @@ def _check(sweep: Sweep) -> None:
         if sweep.search != "grid":
             raise ConfigError(f"extra is for a grid; {sweep.search} search finds its own configurations")
         if values.keys() != sweep.space.keys():
-            raise ConfigError(f"extra must give each of {', '.join(sweep.space)}, and nothing else, not {values}")
+            raise ConfigError(
+                f"extra must give each of {', '.join(sweep.space)}, and nothing else, not {shown(values)}"
+            )
     if len(set(sweep.seeds)) != len(sweep.seeds):
-        raise ConfigError(f"seeds lists one twice: {sweep.seeds}")
+        raise ConfigError(f"seeds lists one twice: {shown(sweep.seeds)}")
     if sweep.search == "grid" and sweep.trials is not None:
         raise ConfigError("a grid tries every combination; leave trials out")
     if sweep.search != "grid" and sweep.trials is None:
         raise ConfigError(f"{sweep.search} search needs trials, the number of configurations to try")
     lists = {name: entry for name, entry in sweep.space.items() if not isinstance(entry, Range)}
-    if sweep.trials is not None and lists.keys() == sweep.space.keys():
-        possible = len(sweep.distinct(combinations(lists), sweep.trials))
+    counts = [entry.count if isinstance(entry, Range) else float(len(entry)) for entry in sweep.space.values()]
+    possible = math.prod(counts)  # infinity where it is beyond a float
+    _check_runs(sweep, possible)
+    if sweep.trials is not None:
+        if lists.keys() == sweep.space.keys() and possible <= MOST_RUNS:
+            possible = len(sweep.distinct(combinations(lists), sweep.trials))
         if possible < sweep.trials:
             raise ConfigError(
-                f"the space has {possible} configurations, so trials cannot be {sweep.trials}; use a grid"
+                f"the space has {possible:.0f} configurations, so trials cannot be {sweep.trials}; use a grid"
             )
+
+
+def _check_runs(sweep: Sweep, possible: float) -> None:
+    """Refuse a sweep that is too large to be listed; ``possible`` is the number of configurations of its space."""
+    configurations = possible + len(sweep.extra) if sweep.trials is None else sweep.trials
+    if configurations * len(sweep.seeds) > MOST_RUNS:
+        many = f"{configurations:,.0f}" if configurations < 1e15 else "more than 10**15"
+        raise ConfigError(
+            f"a sweep has at most {MOST_RUNS:,} runs; this one has {many} configurations and {len(sweep.seeds):,} "
+            "seeds: vary less, or try fewer"
+        )
+    texts = [entry for entry in sweep.space.values() if not isinstance(entry, Range) and _has_text(entry)]
+    if math.prod(map(len, texts)) > MOST_RUNS:
+        raise ConfigError(f"the space has more than {MOST_RUNS:,} combinations of names; list fewer")
+
+
+def _has_text(entry: Iterable[Scalar]) -> bool:
+    return any(isinstance(value, str) for value in entry)
 
 
 def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sweep:
@@ -206,7 +235,8 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
     entry = resources.files("ocssl.sweeps") / "files" / f"{name}.yaml"
     is_shipped = path.parent == Path() and not path.suffix and entry.is_file()
     try:
-        given = read_yaml((entry if is_shipped else path).read_text(), str(path))
+        text = entry.read_text() if is_shipped else read_file(path, MOST_BYTES).decode()
+        given = read_yaml(text, str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{unreadable(path, error)}; with ocssl come {', '.join(shipped())}") from error
     if not isinstance(given, dict):

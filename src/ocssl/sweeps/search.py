@@ -32,8 +32,8 @@ def next_trials(sweep: Sweep, log: TrialLog, at_once: Callable[[], int]) -> Iter
     if sweep.search != "tpe":
         for trial in log.trials:
             trial.reasons = [None for _ in trial.seeds]  # a run that failed gets another chance
-        begun = [trial.values for trial in log.trials]
-        log.add([values for values in sweep.listed() if values not in begun], sweep.seeds)
+        begun = {frozenset(trial.values.items()) for trial in log.trials}
+        log.add([values for values in sweep.listed() if frozenset(values.items()) not in begun], sweep.seeds)
     yield from [trial for trial in log.trials if trial.state == "open"]
     while sweep.search == "tpe" and len(log.trials) < (sweep.trials or 0):
         scored = max(0, len(log.trials) + 1 - at_once())

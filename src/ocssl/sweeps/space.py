@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
+from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.options import Options, setting, validate
 
@@ -38,6 +40,15 @@ class Range(Options):
         value = low * (high / low) ** share if self.scale == "log" else low + (high - low) * share
         return min(max(round(value), int(self.low)), int(self.high)) if self.whole else float(value)
 
+    @property
+    def count(self) -> float:
+        """How many values there are; infinity where they are not whole.
+
+        >>> Range(low=1, high=8, whole=True).count
+        8.0
+        """
+        return self.high - self.low + 1 if self.whole else math.inf
+
     def __contains__(self, value: object) -> bool:
         return isinstance(value, int | float) and self.low <= value <= self.high
 
@@ -58,13 +69,13 @@ def _parse(name: str, entry: object) -> tuple[Scalar, ...] | Range:
     if isinstance(entry, Mapping):
         return _range(name, entry)
     if not isinstance(entry, list | tuple):
-        raise ConfigError(f"space.{name} must be a list of values or {{low, high, scale, whole}}, not {entry!r}")
+        raise ConfigError(f"space.{name} must be a list of values or {{low, high, scale, whole}}, not {shown(entry)}")
     if not entry:
         raise ConfigError(f"space.{name} is empty; list at least one value")
     if not all(isinstance(value, Scalar) for value in entry):
-        raise ConfigError(f"space.{name} must list plain values, not {entry!r}")
+        raise ConfigError(f"space.{name} must list plain values, not {shown(entry)}")
     if len(set(entry)) != len(entry):
-        raise ConfigError(f"space.{name} lists a value twice: {entry!r}")
+        raise ConfigError(f"space.{name} lists a value twice: {shown(entry)}")
     return tuple(entry)
 
 

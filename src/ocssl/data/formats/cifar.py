@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ocssl.common.files import read_file
+from ocssl.data.formats.tar import open_tar
 from ocssl.data.formats.unpickle import load_arrays
 from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import DataError
@@ -68,7 +70,10 @@ class CifarReader(Reader):
         return f"cifar {self.batches}\n{describe_files(files)}"
 
     def class_names(self) -> tuple[str, ...]:
-        return tuple(self._load(self.layout.meta).get(self.layout.class_names, ()))
+        names = self._load(self.layout.meta).get(self.layout.class_names, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise DataError(f"{self.layout.meta} in {self.place} does not hold class names")
+        return tuple(names)
 
     def items(self, start: int = 0) -> Iterator[Item]:
         position = 0
@@ -81,7 +86,8 @@ class CifarReader(Reader):
 
     def _checked(self, batch: str, data: Any, labels: Any) -> tuple[Any, list[int]]:
         fits = isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 2 and data.shape[1] == 3072
-        if not fits or not isinstance(labels, list) or len(labels) != len(data):
+        whole = isinstance(labels, list) and all(type(label) is int for label in labels)
+        if not fits or not whole or len(labels) != len(data):
             raise DataError(f"{batch} in {self.place} does not hold CIFAR images with their labels")
         return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
@@ -91,10 +97,10 @@ class CifarReader(Reader):
     def _read(self, name: str) -> bytes:
         try:
             if self.place.is_dir():
-                return (self.place / name).read_bytes()
-            with tarfile.open(self.place) as archive:
+                return read_file(self.place / name, MAX_MEMBER_BYTES)
+            with open_tar(self.place) as archive:
                 return _read_member(archive, f"{self.layout.folder}/{name}")
-        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        except (OSError, EOFError, tarfile.TarError, zlib.error, RecursionError) as error:
             raise DataError(f"cannot read {name} from {self.place}: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ocssl.common.files import require_regular
 from ocssl.data.dataset import ColumnArray
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
@@ -19,6 +21,8 @@ from ocssl.imaging import BadImage
 
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
+BYTES_AT_ONCE = 64 << 20  # of the rows that are in memory at once, unless a single one has more
+BOMB_BYTES, BOMB_RATIO = 256 << 20, 100  # encoded images hardly compress: a column that grows so much is a bomb
 
 
 class ParquetReader(Reader):
@@ -33,7 +37,7 @@ class ParquetReader(Reader):
     """
 
     def __init__(self, files: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
-        self.files = sorted(file.resolve() for file in files)
+        self.files = sorted(Path(os.path.realpath(file)) for file in files)
         schema = _open(self.files[0]).schema_arrow
         image_column = next((field.name for field in schema if _holds_images(field.type)), None)
         if image_column is None:
@@ -85,7 +89,7 @@ class ParquetReader(Reader):
         if missing := [name for name in columns if name not in content.schema_arrow.names]:
             raise DataError(f"{file} has no column '{missing[0]}', which {self.files[0].name} has; keep the sets apart")
         try:
-            for batch in content.iter_batches(ROWS_AT_ONCE, columns=columns):
+            for batch in content.iter_batches(_rows_at_once(content, file, self.image_column), columns=columns):
                 skipped = min(max(start - row, 0), len(batch))
                 for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
                     yield self._item(values, f"{file}:{position}")
@@ -102,9 +106,27 @@ class ParquetReader(Reader):
 
 def _open(file: Path) -> pq.ParquetFile:
     try:
+        require_regular(file)
         return pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file} is not a readable parquet file: {error}") from error
+
+
+def _rows_at_once(content: pq.ParquetFile, file: Path, column: str) -> int:
+    """Rows to read at once, so that they fit into :data:`BYTES_AT_ONCE` although each may be the largest of its group.
+
+    A dictionary stores equal values once: rows can take any multiple of what their group takes.
+    """
+    groups = [content.metadata.row_group(number) for number in range(content.metadata.num_row_groups)]
+    largest = 1
+    for group in groups:
+        chunks = [group.column(number) for number in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] == column.partition(".")[0]]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        if size > max(BOMB_BYTES, BOMB_RATIO * sum(chunk.total_compressed_size for chunk in chunks)):
+            raise DataError(f"{file} is a decompression bomb: {size:,} bytes of one column lie in a much smaller file")
+        largest = max(largest, size)
+    return max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // largest))
 
 
 def _holds_images(kind: pa.DataType) -> bool:
@@ -129,6 +151,7 @@ def _class_names(schema: pa.Schema, label_column: str | None) -> tuple[str, ...]
     """The names of a ``ClassLabel`` feature, from the metadata that the Hub's tools store with the schema."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return tuple(features[label_column]["names"])
-    except (KeyError, TypeError, ValueError):
+        names = features[label_column]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
         return ()
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import tarfile
 import zlib
@@ -9,15 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Self
+from typing import Any, Self
 
+from ocssl.common.files import require_regular
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage
+from ocssl.imaging import BadImage, require_bytes
 
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
-MAX_MEMBER_BYTES = 1 << 28
+MAX_HEADER_BYTES = 1 << 16  # of a long name or of extended attributes, which tarfile reads at once
+MAX_LABEL_BYTES = 1 << 12
 
 
 class TarReader(Reader):
@@ -31,7 +34,7 @@ class TarReader(Reader):
     """
 
     def __init__(self, shards: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
-        self.shards = sorted(shard.resolve() for shard in shards)
+        self.shards = sorted(Path(os.path.realpath(shard)) for shard in shards)
         self._other_split = other_split
 
     @cached_property
@@ -54,23 +57,46 @@ class TarReader(Reader):
     def _all_items(self) -> Iterator[Item]:
         for shard in self.shards:
             try:
-                with tarfile.open(shard, "r|*", tarinfo=_Member) as archive:
+                with open_tar(shard, "r|*") as archive:
                     yield from _samples(archive, shard)
-            except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            except (tarfile.TarError, OSError, EOFError, zlib.error, RecursionError) as error:
                 raise DataError(f"{shard} is not a readable tar file: {error}") from error
 
 
+def open_tar(path: Path, mode: Any = "r") -> tarfile.TarFile:
+    """A tar file, plain or compressed, whose headers are read in bounded memory; ``mode`` as for ``tarfile.open``."""
+    require_regular(path)
+    return tarfile.open(path, mode, tarinfo=_Member)
+
+
 class _Member(tarfile.TarInfo):
-    """Raises on a damaged header, which Python would take for the end of the archive."""
+    """Raises on a damaged header, which Python would take for the end of the archive, and on one of any length."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         try:
-            return super().frombuf(buf, encoding, errors)
+            member = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
             if any(buf):
                 raise tarfile.ReadError(str(error)) from error
             raise
+        if member.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError("sparse members are not read")
+        if member.type in _LONG_HEADERS and member.size > MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header has {member.size:,} bytes")
+        return member
+
+    def _proc_gnusparse_10(self, *_: Any) -> None:
+        raise tarfile.ReadError("sparse members are not read")
+
+
+_LONG_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 
 
 def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
@@ -87,7 +113,7 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
         problem = _problem(member)
         if suffix in SUFFIXES:
             image = (f"{shard}:{member.name}", problem or _read(archive, member))
-        elif problem is None:
+        elif problem is None and member.size <= MAX_LABEL_BYTES:
             label = _label(_read(archive, member))
     if image:
         yield Item(*image, label)
@@ -106,8 +132,10 @@ def _problem(member: tarfile.TarInfo) -> BadImage | None:
         return BadImage("its path leads out of the archive")
     if not member.isreg():
         return BadImage("it is a link or a device, not a file")
-    if member.size > MAX_MEMBER_BYTES:
-        return BadImage(f"it has {member.size:,} bytes, more than the {MAX_MEMBER_BYTES:,} that are allowed")
+    try:
+        require_bytes(member.size)
+    except BadImage as problem:
+        return problem
     return None
 
 
@@ -118,4 +146,4 @@ def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _label(content: bytes) -> int | str:
     text = content.decode("utf-8", errors="replace").strip()
-    return int(text) if text.removeprefix("-").isdecimal() else text
+    return int(text) if text.removeprefix("-").isdecimal() and len(text) < 100 else text

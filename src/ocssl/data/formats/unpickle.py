@@ -87,7 +87,8 @@ def load_arrays(content: bytes, name: str) -> dict[str, Any]:
         loaded = _ArraysOnly(BytesIO(content), encoding="latin1").load()
         if not isinstance(loaded, dict):
             raise DataError("it is not a dictionary")
-        return {_text(key): _build(value) for key, value in loaded.items()}
+        built: dict[int, Any] = {}
+        return {_text(key): _build(value, built) for key, value in loaded.items()}
     except DataError as error:
         raise DataError(f"refused to load {name}: {error}") from None
     # A broken pickle raises whatever its broken opcode runs into.
@@ -95,11 +96,14 @@ def load_arrays(content: bytes, name: str) -> dict[str, Any]:
         raise DataError(f"refused to load {name}: it is broken ({error})") from error
 
 
-def _build(value: Any) -> Any:
+def _build(value: Any, built: dict[int, Any]) -> Any:
+    """The value; a list that the pickle has in several places is built once."""
     if isinstance(value, _ArrayRecord):
         return _build_array(value)
     if isinstance(value, list):
-        return [_build(element) for element in value]
+        if id(value) not in built:
+            built[id(value)] = [_build(element, built) for element in value]
+        return built[id(value)]
     if isinstance(value, bytes):
         return _text(value)
     if isinstance(value, (str, int, float)):
