@@ -50,9 +50,6 @@ test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's pa
 test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs ## the tests that take minutes
 	@$(BIN)/python -m pytest --numprocesses=2 -m 'slow and not gpu'
 
-test-attack: $(VENV)/.installed-dev ## hostile inputs, all of them
-	@$(BIN)/python -m pytest -m attack tests/attack
-
 test-scale: $(VENV)/.installed-dev $(VENV)/.installed-scale ## sweeps on Ray and runs on many processes, for real
 	@$(BIN)/python -m pytest -m 'scale and not gpu' tests/scale tests/distributed
 
