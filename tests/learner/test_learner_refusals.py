@@ -56,7 +56,7 @@ SETTINGS = [
     ({"output_dim": 10**12}, r"output_dim 1,000,000,000,000 takes [\d,]+ GB, and cpu has"),
     ({"memory_size": 8}, "too small for strategy 'er' to ever replay; it needs at least 9"),
     ({"seed": 2**63}, "seed must be a whole number from 0 to"),
-    ({"passes": 0}, "passes must be a whole number of at least 1"),
+    ({"passes": 0}, "passes must be a whole number from 1 to 10000"),
     ({"lr": -0.1}, "lr must be a number"),
     ({"lr": float("inf")}, "lr must be a number"),
     ({"lr": "fast"}, "lr must be a number"),
