@@ -109,8 +109,8 @@ def test_compare_averages_seeds_and_writes_what_it_shows(ocssl: Ocssl, tmp_path:
     assert (cla_e["run"], er["run"], untrained["run"], pixels["run"]) == (
         "CLA-E",
         "ER w/ FIFO",
-        "cifar100 untrained",
-        "cifar100 pixels",
+        "cifar100 untrained encoder",
+        "cifar100 raw pixels",
     )
     assert float(cla_e["Final %"]) == pytest.approx(numpy.mean([51.0, 50.82, 50.46]))
     assert float(cla_e["Final % std"]) == pytest.approx(numpy.std([51.0, 50.82, 50.46], ddof=1))

@@ -53,7 +53,7 @@ def test_compare_puts_runs_side_by_side_and_draws_them(ocssl: Command, tmp_path:
     assert code == 0, err
     for run in runs:
         assert f"{read_result(run).final:.2f}" in out
-    assert "shapes untrained" in out
+    assert "shapes untrained encoder" in out
     assert Image.open(tmp_path / "curves.png").size == (1050, 630)
 
 

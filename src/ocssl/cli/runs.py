@@ -105,7 +105,7 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
     from ocssl.results import Group, Table, TableColumn, TableRow, Value
     from ocssl.results.build import KNN, NUMBERS
     from ocssl.results.render import sparkline
-    from ocssl.results.sections import best_groups
+    from ocssl.results.sections import FLOORS, best_groups
 
     numbers = {number: f"{name} %" for number, name in {**NUMBERS, **KNN}.items()}
     best = {number: best_groups(groups, number) for number in numbers}
@@ -127,7 +127,7 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
         floor = Group(tuple(file for file in files if file.result.dataset == dataset), floor=name)
         values = [Value.over(getattr(floor, number)) for number in numbers]
         values += [Value(text=""), Value.count(len(floor.final)), *[Value(text="")] * 2]
-        rows.append(TableRow(f"{dataset} {name}", tuple(values), ranked=False))
+        rows.append(TableRow(f"{dataset} {FLOORS.get(name, name)}", tuple(values), ranked=False))
     columns = (*map(TableColumn, titles), TableColumn("along the stream", align="left"))
     return Table(title, columns, tuple(rows), label="run")
 
