@@ -33,7 +33,7 @@ def test_a_learner_that_follows_a_folder_saves_and_ends(attack: Attack, number: 
 
 def test_a_run_is_saved_when_its_terminal_closes(attack: Attack) -> None:
     process = attack.start("run", *RUN, "--samples-per-class", 400, "--output", "p")
-    wait_for(lambda: (attack.folder / "p" / "log.txt").exists())
+    wait_for(lambda: (attack.folder / "p" / "checkpoints" / "000001").exists())
     process.kill(signal.SIGHUP)
     assert attack.end(process, 15) == 128 + signal.SIGHUP
     assert "stopped and saved" in process.err
