@@ -29,13 +29,13 @@ def test_the_low_budget_of_the_paper():
     views=st.integers(1, 4),
 )
 def test_a_plan_is_what_walking_through_the_stream_spends(samples, stream_batch, batch, passes, views):
-    spent, waiting = Budget(views=views), 0
+    spent, waiting = Budget(), 0
     for _ in range(samples):
         waiting += 1
         if waiting == stream_batch:
             waiting = 0
             for _ in range(passes):
-                spent.charge(samples=batch)
+                spent.charge(views * batch)
     planned = plan(samples, stream_batch, batch, passes, views)
     assert (planned.cbp, planned.steps) == (spent.spent, spent.steps)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from ocssl.nn import Features
@@ -46,6 +47,22 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Step:
+    """What a loss is computed from.
+
+    Attributes:
+        views: ``(views, b, 3, s, s)``, after mixing, as they passed through the encoder.
+        features: of the views, with gradient.
+        generator: for random draws of the loss; it is saved with the learner.
+    """
+
+    batch: Batch
+    views: Tensor
+    features: Features
+    generator: torch.Generator
+
+
+@dataclass(frozen=True)
 class StepOutput:
     """Samples, views, features and losses of one step.
 
@@ -53,14 +70,11 @@ class StepOutput:
         views: ``(views, b, 3, s, s)``, as augmented, before any mixing.
         features: of the views after mixing, detached.
         losses: named scalars, detached; ``"total"`` is their sum, which was minimised.
+        cbp: backward passes: views through which a gradient went, in all encoders together.
     """
 
     batch: Batch
     views: Tensor
     features: Features
     losses: dict[str, Tensor]
-
-    @property
-    def trained(self) -> int:
-        """Number of samples that passed through the network; mixing makes one of two."""
-        return self.features.projected.shape[1]
+    cbp: int

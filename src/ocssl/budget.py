@@ -49,17 +49,16 @@ def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 
 class Budget:
     """Counts what a learner really spends.
 
-    >>> budget = Budget(views=2)
-    >>> budget.charge(samples=10)
+    >>> budget = Budget()
+    >>> budget.charge(20)
     >>> budget.spent, budget.steps
     (20, 1)
     """
 
-    views: int
     spent: int = 0
     steps: int = 0
 
-    def charge(self, samples: int) -> None:
-        """Count one training step on ``samples`` images."""
-        self.spent += self.views * samples
+    def charge(self, cbp: int) -> None:
+        """Count one training step with ``cbp`` backward passes."""
+        self.spent += cbp
         self.steps += 1

@@ -12,7 +12,7 @@ from ocssl.device import check_fits, oom_guard, pick_device
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, build_backbone, channels_last, synchronise
+from ocssl.nn import Average, Encoder, build_backbone, channels_last, synchronise
 from ocssl.step import TrainState
 from ocssl.strategies import Setup, Strategy
 
@@ -45,6 +45,7 @@ def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None
             channels_last(network)
     trained = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
     optimizer = parts.optimizer(trained, config.select(parts.optimizer.Options), fused=device.type == "cuda")
+    average = Average(strategy.deployed(encoder), config.average).to(device) if config.average else None
     low_precision = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     return TrainState(
         encoder=encoder,
@@ -57,6 +58,7 @@ def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None
         generator=torch.Generator(device).manual_seed(seed_for(config.seed, 1)),
         autocast=torch.bfloat16 if low_precision else None,
         joint_views=config.joint_views,
+        average=average,
         group=distributed.current(),
         steps=torch.zeros((), dtype=torch.int64, device=device),
         nonfinite=torch.zeros((), dtype=torch.int64, device=device),
@@ -73,6 +75,8 @@ def _networks(config: LearnerConfig, parts: Parts, backbone: nn.Module | None) -
     encoder = Encoder(network, projector, feature_dim)
     if config.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
+    if method is not None:
+        method.begin(encoder)
     setup = Setup(
         encoder=encoder,
         method=method,
@@ -100,7 +104,10 @@ def _memory(
     if parts.memory.needs_features:
         columns.setdefault("features", Column((output_dim,)))
     if dtype != torch.float32:
-        columns = {name: Column(column.shape, dtype) for name, column in columns.items()}
+        columns = {
+            name: Column(column.shape, dtype) if column.dtype.is_floating_point else column
+            for name, column in columns.items()
+        }
     return parts.memory(
         options.memory_size,
         (3, config.image_size, config.image_size),

@@ -18,11 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import memory, methods, strategies
-from ocssl.batch import Batch, StepOutput
+from ocssl.batch import Batch, Step, StepOutput
 from ocssl.learner import Learner
 from ocssl.memory import Column
-from ocssl.methods import Dims
-from ocssl.nn import Encoder, Features
 from ocssl.options import validate
 from ocssl.strategies import Strategy, Target
 
@@ -77,6 +75,7 @@ def check_strategy(name: str, **settings: Any) -> None:
         _goes_on_after_saving,
         _learns_the_same_whether_or_not_it_is_used,
         _counts_its_budget,
+        _replays_what_was_stored,
         _does_not_grow,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
@@ -115,8 +114,8 @@ def _trains(build: Build) -> None:
 
 
 def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
-    """Parameters that no gradient may reach: frozen ones, and those of copies of the encoder and of targets."""
-    copies = [module for module in strategy.modules() if isinstance(module, Encoder | Target)]
+    """Parameters that no gradient may reach: frozen ones, and those of targets."""
+    copies = [module for module in strategy.modules() if isinstance(module, Target)]
     copied = {parameter for module in copies for parameter in module.parameters()}
     return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 
@@ -153,20 +152,47 @@ def _learns_the_same_whether_or_not_it_is_used(build: Build) -> None:
 
 
 def _counts_its_budget(build: Build) -> None:
+    """Count at every network of the backbone's kind the rows through which a gradient goes."""
     learner = build()
-    trained: list[int] = []
-    step = learner.executor.step
+    train_state, rows = learner.train_state, [0]
 
-    def counted(stream: Tensor) -> StepOutput:
-        output = step(stream)
-        trained.append(output.trained)
-        return output
+    def passed(network: nn.Module, inputs: object, output: Tensor) -> None:
+        def arrived(gradient: Tensor) -> None:
+            rows[0] += len(gradient)
 
-    learner.executor.step = counted  # type: ignore[method-assign]
+        if output.requires_grad:
+            output.register_hook(arrived)
+
+    kind = type(train_state.encoder.backbone)
+    for root in (train_state.encoder, train_state.strategy):
+        for network in root.modules():
+            if isinstance(network, kind):
+                network.register_forward_hook(passed)
     learner.partial_fit(small_stream(26)).flush()
-    views = learner.train_state.strategy.views
-    assert learner.budget.spent == views * sum(trained), f"spent {learner.budget.spent}, not {views * sum(trained)}"
-    assert learner.budget.steps == len(trained)
+    assert learner.budget.spent == rows[0], (
+        f"{learner.budget.spent} CBP were charged, but a gradient went through {rows[0]} views; call encoders as a "
+        "whole, and make further trained ones with setup.trained_copy()"
+    )
+    steps = learner.config.passes * -(-26 // learner.config.stream_batch)
+    assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
+
+
+def _replays_what_was_stored(build: Build) -> None:
+    learner = build()
+    kept = learner.train_state.memory
+    if kept is None:
+        return
+    marked = kept.images
+    marked.zero_()
+    learner.partial_fit(small_stream(26).clamp(min=1))
+    written = (marked[: kept.capacity] != 0).flatten(1).any(dim=1)
+    for n in range(1, len(kept) + 1):
+        slots = kept.sample(n, torch.Generator().manual_seed(n))
+        empty = slots[~written[slots]]
+        assert not len(empty), (
+            f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the slots "
+            "0, 1, 2, … in this order, with every sample until the memory is full"
+        )
 
 
 def _does_not_grow(build: Build) -> None:
@@ -199,29 +225,31 @@ def check_method(name: str, **options: Any) -> None:
 
     >>> check_method("simsiam")
     """
-    torch.manual_seed(0)
     kind = methods.registry.get(name)
-    method = kind(Dims(feature=8, hidden=16, output=12), validate(kind.Options, options))
-    projector = method.projector()
-    backbone = torch.randn(method.views, 6, 8, requires_grad=True)
-    batch = Batch(torch.zeros(6, 3, SIZE, SIZE, dtype=torch.uint8), stream=6)
+    learner = small_learner("finetune", method=name, **options).partial_fit(small_stream(8))
+    train_state, method = learner.train_state, learner.train_state.strategy.method
+    assert method is not None, "a learner has the method that it was made with"
+    batch = Batch(small_stream(6), stream=6)
+    views = train_state.augment(batch.images, views=method.views, generator=train_state.generator).requires_grad_()
     for joint in (True, False):
-        features = Features(backbone, torch.stack([projector(view) for view in backbone]), joint)
-        loss = method.loss(features, batch)
+        features = train_state.encoder(views, joint)
+        loss = method.loss(Step(batch, views, features, train_state.generator))
         assert loss.shape == (), f"the loss must be one number, not {tuple(loss.shape)}"
         assert loss.isfinite(), f"the loss is {loss}"
-        (gradient,) = torch.autograd.grad(loss, backbone, retain_graph=True)
-        assert gradient.abs().sum() > 0, "the loss gives the encoder no gradient"
+        (gradient,) = torch.autograd.grad(loss, views)
+        unused = [view for view, part in enumerate(gradient) if not part.any()]
+        assert not unused, f"the loss gives views {unused} no gradient, but they are charged"
     for hook in ("distance", "distillation"):
         if getattr(kind, hook) is not getattr(methods.Method, hook):
             _distance_reaches_the_prediction_only(method, hook)
     for strategy in ("er", "cla-e"):
-        _trains(lambda strategy=strategy, **more: small_learner(strategy, method=name, **options, **more))
+        check_strategy(strategy, method=name, **options)
 
 
 def _distance_reaches_the_prediction_only(method: methods.Method, name: str) -> None:
-    prediction = torch.randn(method.views, 6, 12, requires_grad=True)
-    target = torch.randn(method.views, 6, 12, requires_grad=True)
+    shape = method.views, 6, method.dims.output
+    prediction, target = (torch.randn(shape, generator=torch.Generator().manual_seed(i)) for i in range(2))
+    prediction.requires_grad_(), target.requires_grad_()
     getattr(method, name)(prediction, target).backward()
     assert prediction.grad is not None, f"{name}() gives its prediction no gradient"
     assert prediction.grad.abs().sum() > 0, f"{name}() gives its prediction a gradient of zero"

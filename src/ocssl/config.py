@@ -86,6 +86,13 @@ class LearnerConfig(Options):
     sync_norm: bool = setting(True, "In a process group, batch norm uses the rows of all processes.")
     hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1)
     output_dim: int = setting(2048, "Output width of the projector.", ge=1)
+    average: float = setting(
+        0.0,
+        "Decay of a moving average of the network, which is deployed instead of the network in training; 0: none.",
+        ge=0,
+        lt=1,
+        since="0.3",
+    )
     precision: Literal["auto", "fp32", "bf16", "fp64"] = setting(
         "auto", "Precision of the forward pass; `auto` is bf16 on a GPU and fp32 elsewhere.", affects="numbers"
     )

@@ -92,7 +92,7 @@ class Learner:
     def _begin(self) -> None:
         self.train_state = build(self.config, self._module)
         self.executor: Executor = make_executor(self.config.execution, self.train_state)
-        self.budget = Budget(views=self.train_state.strategy.views)
+        self.budget = Budget()
         self.seen = 0
         """Images trained on so far; those still pending are not counted."""
         self.output: StepOutput | None = None
@@ -194,12 +194,13 @@ class Learner:
                 train_state.memory.count(len(stream))
             for _ in range(self.config.passes):
                 self.output = self.executor.step(stream)
-                self.budget.charge(self.output.trained)
+                self.budget.charge(self.output.cbp)
             assert self.output is not None
             self.executor.after_passes(stream, self.output)
         if train_state.memory is not None and not before:
             train_state.memory.count(len(stream))
         self.seen += len(stream)
+        train_state.strategy.on_host(self.seen, train_state.encoder, train_state.optimizer)
         if train_state.device.type == "cpu" or self.seen // self.config.stream_batch % CHECK_EVERY == 0:
             self.check_finite()
 
@@ -240,7 +241,7 @@ class Learner:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
         train_state, batch = self.train_state, int(batch)
         pixels = as_uint8(images, self.config.image_size)
-        network = train_state.encoder.backbone
+        network = train_state.deployed
         autocast = torch.autocast(
             train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
         )
@@ -260,8 +261,11 @@ class Learner:
 
     @property
     def network(self) -> nn.Module:
-        """The backbone itself, in training: images ``(n, 3, s, s)`` normalised, to features ``(n, d)``."""
-        return self.train_state.encoder.backbone
+        """The network that computes features: images ``(n, 3, s, s)``, normalised, to ``(n, d)``.
+
+        The backbone in training, unless the strategy deploys another network or ``average`` is set.
+        """
+        return self.train_state.deployed
 
     def lock(self) -> AbstractContextManager[object]:
         """While this is open, between two minibatches, no other thread trains: what is read of the network is whole."""
@@ -403,10 +407,22 @@ class Learner:
             "seen": self.seen,
             "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
             "strategy": self.train_state.strategy.host_state(),
+            "deployed": self._deployed_name(),
             "generator": self.train_state.device.type,
             "plugins": [plugin.model_dump() for plugin in self.config.plugins()],
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
+
+    def _deployed_name(self) -> str:
+        """What the names of the deployed network's tensors begin with in a saved state."""
+        train_state, network = self.train_state, self.network
+        roots = {"encoder": train_state.encoder, "strategy": train_state.strategy, "average": train_state.average}
+        for prefix, root in roots.items():
+            for name, module in [] if root is None else root.named_modules():
+                if module is network:
+                    return f"{prefix}.{name}."
+        kind = type(train_state.strategy).__name__
+        raise ConfigError(f"{kind}.deployed() must return a module of the encoder or of the strategy")
 
     def _tensors(self) -> dict[str, Tensor]:
         train_state = self.train_state
@@ -417,6 +433,8 @@ class Learner:
             **{f"encoder.{name}": tensor for name, tensor in train_state.encoder.state_dict().items()},
             **{f"strategy.{name}": tensor for name, tensor in train_state.strategy.state_dict().items()},
         }
+        if train_state.average is not None:
+            tensors |= {f"average.{name}": tensor for name, tensor in train_state.average.state_dict().items()}
         if train_state.memory is not None:
             tensors |= {f"memory.{name}": tensor for name, tensor in train_state.memory.state_dict().items()}
         return tensors | train_state.optimizer.state_dict()
@@ -426,6 +444,8 @@ class Learner:
         train_state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
         train_state.strategy.load_state_dict(checkpoint.sub_state(tensors, "strategy."))
         train_state.strategy.load_host_state(facts["strategy"])
+        if train_state.average is not None:
+            train_state.average.load_state_dict(checkpoint.sub_state(tensors, "average."))
         if train_state.memory is not None:
             train_state.memory.load_state_dict(checkpoint.sub_state(tensors, "memory."))
         train_state.optimizer.load_state_dict(tensors)

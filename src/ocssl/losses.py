@@ -56,23 +56,40 @@ def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     return -F.cosine_similarity(predicted, target.detach(), dim=-1).mean()
 
 
-@_full_precision
-def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
-    """Normalised-temperature cross-entropy over both views: 2b anchors, each with 2b − 2 negatives.
+def between_views(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
+    """The mean of a loss over all ordered pairs of different views.
 
     Args:
-        first, second: ``(b, d)``, two views of the same b samples in the same order.
+        loss: of ``(views, n, d)`` and ``(views, n, d)``, a mean over the views.
+        predicted, target: ``(views, n, d)``.
+
+    >>> z = torch.eye(3)[:, None]
+    >>> between_views(negative_cosine, z, z + 1).item() == negative_cosine(z[0], z[1] + 1).item()
+    True
+    """
+    return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean()
+
+
+@_full_precision
+def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
+    """Normalised-temperature cross-entropy: each view of a sample finds the others among all views of the batch.
+
+    The mean over all anchors and over their v − 1 positives; with two views, 2n anchors with 2n − 2 negatives each.
+
+    Args:
+        views: two or more, each ``(n, d)``, of the same n samples in the same order.
         temperature: divides the cosine similarities.
 
     >>> z = torch.eye(2)
     >>> round(nt_xent(z, z, temperature=1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
-    rows = F.normalize(torch.cat([first, second]), dim=-1)
+    rows = F.normalize(torch.cat(views), dim=-1)
     logits = rows @ rows.T / temperature
     logits = logits.masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), float("-inf"))
-    partner = torch.arange(len(rows), device=rows.device).roll(len(first))
-    return F.cross_entropy(logits, partner)
+    row, found = torch.arange(len(rows), device=rows.device), logits.log_softmax(dim=1)
+    shifts = range(len(views[0]), len(rows), len(views[0]))
+    return torch.stack([F.nll_loss(found, row.roll(shift)) for shift in shifts]).mean()
 
 
 @_full_precision

@@ -7,16 +7,17 @@ these functions eagerly or capture them once and replay them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.augment import Augmentation
-from ocssl.batch import StepOutput
+from ocssl.batch import Step, StepOutput
 from ocssl.distributed import ProcessGroup
 from ocssl.losses import full
 from ocssl.memory import Memory
-from ocssl.nn import Encoder
+from ocssl.nn import Average, Encoder
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
 
@@ -30,6 +31,7 @@ class TrainState:
     Attributes:
         autocast: the low precision of the forward pass, or None for float32 throughout.
         joint_views: all views in one forward pass, or each in its own.
+        average: of the network that is deployed; None: that network itself is deployed.
         group: the processes that train together.
         nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`watch`.
     """
@@ -42,6 +44,7 @@ class TrainState:
     generator: torch.Generator
     autocast: torch.dtype | None
     joint_views: bool
+    average: Average | None
     group: ProcessGroup
     steps: Tensor
     nonfinite: Tensor
@@ -51,6 +54,16 @@ class TrainState:
         """Where everything lives."""
         return self.generator.device
 
+    @cached_property
+    def encoders(self) -> list[Encoder]:
+        """The encoder, and those inside the strategy and its method: teachers, targets and trained copies."""
+        return [m for root in (self.encoder, self.strategy) for m in root.modules() if isinstance(m, Encoder)]
+
+    @property
+    def deployed(self) -> nn.Module:
+        """The network that computes features for use: images ``(n, 3, s, s)``, normalised, to ``(n, d)``."""
+        return self.strategy.deployed(self.encoder) if self.average is None else self.average.network
+
     def check_losses(self, losses: list[Tensor]) -> None:
         """Count the step; at the first loss that is not finite, note which step and, as low bits, which parts."""
         bad = torch.stack([(~loss.isfinite()).long() << i for i, loss in enumerate(losses)]).sum()
@@ -59,7 +72,7 @@ class TrainState:
             torch.where((self.nonfinite == 0) & (bad > 0), (self.steps << NONFINITE_BITS) + bad, self.nonfinite)
         )
 
-    def average(self) -> None:
+    def synchronise(self) -> None:
         """Bring the processes of a group together again after their own passes: the same step for everybody.
 
         Statistics that each batch norm took of its own rows alone are averaged too.
@@ -82,25 +95,33 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
         stream: ``(n, 3, s, s)`` uint8, on the training state's device.
     """
     strategy, encoder = state.strategy, state.encoder
+    passes_before = sum(network.cbp for network in state.encoders)
     batch = strategy.compose(stream, state.memory, state.generator)
     views = state.augment(batch.images, views=strategy.views, generator=state.generator)
     mixed = strategy.mix(views, batch, state.generator)
 
     with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
         features = strategy.encode(encoder, mixed, state.joint_views)
-        losses = strategy.losses(batch, mixed, features)
+        losses = strategy.losses(Step(batch, mixed, features, state.generator))
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 
     state.optimizer.zero_grad()
     total.backward()
-    state.average()
+    state.synchronise()
     state.optimizer.step()
 
     with torch.no_grad():
         parts = {name: loss.detach() for name, loss in losses.items()}
         state.check_losses([*parts.values()])
-        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()})
+        cbp = sum(network.cbp for network in state.encoders) - passes_before
+        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp)
+        if strategy.method is not None:
+            strategy.method.after_step(output, encoder)
         strategy.after_step(output, encoder, state.memory)
+        if state.memory is not None:
+            state.memory.after_step(output)
+        if state.average is not None:
+            state.average.update(strategy.deployed(encoder))
     return output
 
 

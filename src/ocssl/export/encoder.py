@@ -216,8 +216,9 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         if kind == "learner":
             recall_saved(facts.get("plugins"), f"'{folder}'")
             settings = facts["config"] if "config" in facts else facts["parameters"]
+            deployed = facts.get("deployed", "encoder.backbone.")
             facts = _facts(settings, facts["seen"], facts["budget"]["spent"])
-            tensors = checkpoint.sub_state(tensors, "encoder.backbone.")
+            tensors = checkpoint.sub_state(tensors, deployed)
     return facts.pop("settings", {}) | facts, tensors
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 import ocssl.options
+from ocssl.batch import StepOutput
 from ocssl.device import check_fits
 from ocssl.distributed import ProcessGroup, current
 from ocssl.errors import CheckpointError, ConfigError
@@ -138,7 +139,7 @@ class Memory:
     ) -> None:
         if staging > capacity:
             raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({staging})")
-        columns = dict(columns or {})
+        columns = {**(columns or {}), **self.own_columns()}
         if taken := columns.keys() & {"images", "featured", "born"}:
             raise ConfigError(f"column '{min(taken)}' is one of the memory's own; choose another name")
         if self.needs_features and "features" not in columns:
@@ -163,15 +164,30 @@ class Memory:
         self.slots = torch.arange(rows, device=device)
         self.seen = 0
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} of {self.capacity:,} samples, {self.seen:,} seen)"
+
     # ------------------------------------------------------------------ the policy
+
+    def own_columns(self) -> dict[str, Column]:
+        """Columns that the policy itself reads and writes, besides those of the strategy."""
+        return {}
+
+    def new_columns(self, n: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Values of :meth:`own_columns` for n new samples, each ``(n, …)``; those left out are 0."""
+        return {}
 
     def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
         """The slot of each of the n new samples in the staging area, ``(n,)`` int64, all different.
 
         New sample i is at row ``capacity + i``; assigning that row means that it is not kept. ``self.arrived`` counts
-        the samples before these. Tensor work of fixed shape only.
+        the samples before these. The first samples get the slots 0, 1, 2, … in this order, until all slots are filled:
+        :meth:`sample` relies on it. Tensor work of fixed shape only.
         """
         raise NotImplementedError
+
+    def after_step(self, output: StepOutput) -> None:
+        """Called after each training step, for policies that write columns of the samples in ``output.batch.slots``."""
 
     def on_write(self, rows: Tensor) -> None:
         """Called after the contents of some rows changed, for policies that derive data from features."""
@@ -195,7 +211,8 @@ class Memory:
             "featured": "features" in columns,
             "born": self.arrived + self.slots[:n],
         }
-        new |= {name: columns.get(name, 0) for name in self.columns}
+        known = {**columns, **self.new_columns(n, generator)}
+        new |= {name: known.get(name, 0) for name in self.columns}
         for name, rows in self._rows().items():
             rows[self._layout(name).staging_rows(n)] = new[name]
         self.on_write(self.slots[self.capacity : self.capacity + n])
@@ -267,7 +284,7 @@ class Memory:
         return {"images": self.images, "featured": self.featured, "born": self.born, **self.columns}
 
     def _layout(self, name: str) -> RowLayout:
-        compared = name == "features" and self.needs_features
+        compared = (name == "features" and self.needs_features) or name in self.own_columns()
         return self._kept_by_all if compared or name in ("featured", "born") else self._divided
 
     def _saved_as(self, name: str) -> str:

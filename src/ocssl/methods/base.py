@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
 import ocssl.options
-from ocssl.batch import Batch
+from ocssl.batch import Step, StepOutput
 from ocssl.errors import ConfigError
-from ocssl.nn import Features, projector
+from ocssl.nn import Encoder, projector
+from ocssl.options import setting
 from ocssl.registry import Registry
 
 registry: Registry[type[Method]] = Registry("method", group="ocssl.methods")
@@ -29,7 +29,8 @@ class Dims:
 class Method(nn.Module):
     """Base of every method. A subclass implements :meth:`loss`; its settings are declared in a class ``Options``.
 
-    The projector becomes a part of the encoder, so copies and averages of the encoder include it.
+    The projector becomes a part of the encoder, so copies and averages of the encoder include it. Parameters of the
+    method are trained, unless they require no gradient; its buffers, such as queues and centres, are saved.
 
     Args:
         dims: widths of the networks.
@@ -39,20 +40,26 @@ class Method(nn.Module):
     class Options(ocssl.options.Options):
         """Settings of the method."""
 
-    views: ClassVar[int] = 2
-    """Views of each sample in a step."""
+        views: int = setting(2, "Views of each image in a step.", symbol="n_v", ge=2, le=64, since="0.3")
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()
         self.dims = dims
+        self.views = (options or self.Options()).views
 
     def projector(self) -> nn.Module:
         """A new projector from backbone features to those of the loss: three layers, then batch norm."""
         return projector(self.dims.feature, self.dims.hidden, self.dims.output)
 
-    def loss(self, features: Features, batch: Batch) -> Tensor:
-        """The loss over all samples of a batch, a scalar."""
+    def begin(self, encoder: Encoder) -> None:
+        """Called once, when the encoder has been made: copy it here, with :func:`~ocssl.nn.frozen_copy`, if needed."""
+
+    def loss(self, step: Step) -> Tensor:
+        """The loss over all views of all samples of a step, a scalar."""
         raise NotImplementedError
+
+    def after_step(self, output: StepOutput, encoder: Encoder) -> None:
+        """Update target networks, queues and centres, in place, after the optimiser's step. Gradients are off."""
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The loss as a distance between two sets of features of the same samples. Only ``distance="method"`` needs it.

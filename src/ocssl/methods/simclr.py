@@ -1,6 +1,7 @@
-"""SimCLR: L = −mean over the 2b views i of log( exp(cos(zᵢ, zⱼ)/t) / Σₖ≠ᵢ exp(cos(zᵢ, zₖ)/t) ).
+"""SimCLR: L = −mean over all views i of log( exp(cos(zᵢ, zⱼ)/t) / Σₖ≠ᵢ exp(cos(zᵢ, zₖ)/t) ).
 
-j is the other view of the same sample, k runs over all other views of the batch, and t is the temperature (NT-Xent).
+j is another view of the same sample (the mean over all of them), k runs over all other views of the batch, and t is the
+temperature (NT-Xent).
 
 Ting Chen, Simon Kornblith, Mohammad Norouzi and Geoffrey Hinton. A Simple Framework for Contrastive Learning of Visual
 Representations. ICML 2020. arXiv:2002.05709.
@@ -11,16 +12,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ocssl.batch import Batch
+from ocssl.batch import Step
 from ocssl.losses import contrastive_distillation, nt_xent
 from ocssl.methods.base import Dims, Method, register
-from ocssl.nn import Features
 from ocssl.options import setting
 
 
 @register("simclr")
 class SimCLR(Method):
-    """Tells the other view of a sample from the views of all other samples.
+    """Tells the other views of a sample from the views of all other samples.
 
     Source: Chen et al., ICML 2020, arXiv:2002.05709.
     """
@@ -29,17 +29,19 @@ class SimCLR(Method):
         temperature: float = setting(0.5, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        super().__init__(dims)
+        super().__init__(dims, options)
         self.temperature = (options or self.Options()).temperature
 
-    def loss(self, features: Features, batch: Batch) -> Tensor:
-        """NT-Xent over both views of the batch, with 2b − 2 negatives for each."""
-        return nt_xent(features.projected[0], features.projected[1], self.temperature)
+    def loss(self, step: Step) -> Tensor:
+        """NT-Xent over all views of the batch."""
+        return nt_xent(*step.features.projected, temperature=self.temperature)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """NT-Xent between prediction and target, averaged over the views."""
         target = target.detach()
-        return torch.stack([nt_xent(p, t, self.temperature) for p, t in zip(predicted, target, strict=True)]).mean()
+        return torch.stack(
+            [nt_xent(p, t, temperature=self.temperature) for p, t in zip(predicted, target, strict=True)]
+        ).mean()
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """Predictions against targets over both views at once, at temperature 0.2."""

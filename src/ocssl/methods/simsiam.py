@@ -1,6 +1,7 @@
 """SimSiam: L = −½ cos(p(z₁), sg(z₂)) − ½ cos(p(z₂), sg(z₁)).
 
-z₁ and z₂ are the projected features of two views, p is the predictor, and sg stops the gradient.
+z₁ and z₂ are the projected features of two views, p is the predictor, and sg stops the gradient. With more views, L is
+the mean over all ordered pairs of them.
 
 Xinlei Chen and Kaiming He. Exploring Simple Siamese Representation Learning. CVPR 2021. arXiv:2011.10566.
 """
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ocssl.batch import Batch
-from ocssl.losses import negative_cosine
+from ocssl.batch import Step
+from ocssl.losses import between_views, negative_cosine
 from ocssl.methods.base import Dims, Method, register
-from ocssl.nn import Features, predictor
+from ocssl.nn import predictor
 
 
 @register("simsiam")
@@ -26,9 +27,10 @@ class SimSiam(Method):
         super().__init__(dims, options)
         self.predictor = predictor(dims.output, dims.hidden)
 
-    def loss(self, features: Features, batch: Batch) -> Tensor:
-        """The negative cosine of each view's prediction and the other view."""
-        return negative_cosine(features.through(self.predictor), features.projected.flip(0))
+    def loss(self, step: Step) -> Tensor:
+        """The negative cosine of each view's prediction and the other views."""
+        features = step.features
+        return between_views(negative_cosine, features.through(self.predictor), features.projected)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine."""

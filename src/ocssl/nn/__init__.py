@@ -11,12 +11,13 @@ from ocssl.nn import backbones
 from ocssl.nn.backbones import build_backbone, register as register_backbone
 from ocssl.nn.resnet import ResNet18
 from ocssl.nn.convnet import ConvNet
-from ocssl.nn.ema import ema_update, frozen_copy
+from ocssl.nn.ema import Average, ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
 from ocssl.nn.norm import synchronise
 
 __all__ = [
+    "Average",
     "ConvNet",
     "Encoder",
     "Features",

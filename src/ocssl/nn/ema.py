@@ -6,7 +6,7 @@ import copy
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -39,3 +39,46 @@ def ema_update(target: nn.Module, source: nn.Module, tau: float) -> None:
     0.25
     """
     torch._foreach_lerp_([*target.parameters()], [*source.parameters()], 1 - tau)
+
+
+class Average(nn.Module):
+    """A moving average of a network's weights: θ̄ₜ ← θ̄ₜ₋₁ + (θₜ − θ̄ₜ₋₁)(1 − τ)/(1 − τᵗ).
+
+    This is the exponential moving average with its bias corrected: after one step it is the network itself, after many
+    it forgets at the rate τ. Buffers, such as the statistics of batch norm, are averaged too; integers are copied.
+
+    Args:
+        network: what is averaged; a copy of it is made.
+        tau: decay of the average.
+
+    >>> source = nn.Linear(1, 1, bias=False)
+    >>> average = Average(source, tau=0.5)
+    >>> for value in (1.0, 4.0):
+    ...     _ = nn.init.constant_(source.weight, value)
+    ...     average.update(source)
+    >>> average.network.weight.item()   # (½ · 1 + 4) / (½ + 1)
+    3.0
+    """
+
+    steps: Tensor
+
+    def __init__(self, network: nn.Module, tau: float) -> None:
+        super().__init__()
+        self.network = frozen_copy(network)
+        self.tau = tau
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def update(self, source: nn.Module) -> None:
+        """Include the present weights of ``source``, which has the architecture of the network."""
+        self.steps.add_(1)
+        weight = (1 - self.tau) / (1 - self.tau ** self.steps.double())
+        pairs: list[tuple[Tensor, Tensor]] = [*zip(self.network.parameters(), source.parameters(), strict=True)]
+        for mine, new in zip(self.network.buffers(), source.buffers(), strict=True):
+            if mine.is_floating_point():
+                pairs.append((mine, new))
+            else:
+                mine.copy_(new)
+        difference = torch._foreach_sub([new for _, new in pairs], [mine for mine, _ in pairs])
+        torch._foreach_mul_(difference, weight.to(difference[0].dtype))
+        torch._foreach_add_([mine for mine, _ in pairs], difference)

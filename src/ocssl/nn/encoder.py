@@ -87,19 +87,31 @@ class Encoder(nn.Module):
             self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
         self.train()  # a given backbone may be in evaluation mode
         self.group = current()
+        self.cbp = 0
+        """Backward passes so far: views through which a gradient went."""
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
-        if self.group.single:
-            return self._features(views, joint)
         n = views.shape[1]
-        own = self._features(views[:, self.group.share(n)], joint)
+        if self.group.single:
+            return self._features(views, joint, n)
+        own = self._features(views[:, self.group.share(n)], joint, n)
         return Features(self.group.gather(own.backbone, n, 1), self.group.gather(own.projected, n, 1), joint)
 
-    def _features(self, views: Tensor, joint: bool) -> Features:
+    def _features(self, views: Tensor, joint: bool, n: int) -> Features:
         if joint:
-            backbone = over_views(self.backbone, views, joint)
+            backbone = self._counted(over_views(self.backbone, views, joint), len(views) * n)
             return Features(backbone, over_views(self.projector, backbone, joint), joint)
         # One view after the other through the whole network, as in separate calls.
-        parts = [(e := self.backbone(_laid_out(view)), self.projector(e)) for view in views]
+        parts = [(e := self._counted(self.backbone(_laid_out(view)), n), self.projector(e)) for view in views]
         return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)
+
+    def _counted(self, features: Tensor, passes: int) -> Tensor:
+        """Count the passes when a gradient arrives at the features."""
+
+        def arrived(gradient: Tensor) -> None:
+            self.cbp += passes
+
+        if features.requires_grad:
+            features.register_hook(arrived)
+        return features

@@ -211,7 +211,7 @@ def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 
 
     Args:
         train: the images that may arrive.
-        views: of each image in a step.
+        views: backward passes of each image in a step.
         spent: CBP that went into the networks before this run; counts towards ``config.cbp``.
     """
     left = None if config.cbp is None else config.cbp - spent

@@ -43,7 +43,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     trackers = _trackers(config)
     learner, state = _begin(config)
     splits = _splits(config, learner)
-    schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
+    schedule = make_schedule(config, splits.train, views=learner.train_state.strategy.cost, spent=state.cbp_before)
     if config.evaluate != "never":
         _check_measurable(config, splits, schedule)
     provenance = _provenance(config, learner, splits, schedule)
@@ -81,7 +81,7 @@ def resume(
             _refuse(folder, changed(before.plugins, config.plugins()))
         learner, state = _restore(config, folder, saved)
         splits = _splits(config, learner)
-        schedule = make_schedule(config, splits.train, views=learner.budget.views, spent=state.cbp_before)
+        schedule = make_schedule(config, splits.train, views=learner.train_state.strategy.cost, spent=state.cbp_before)
         provenance = _provenance(config, learner, splits, schedule)
         difference = provenance.difference(before) if before is not None else None
         if not force:

@@ -15,11 +15,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ocssl.batch import Batch, StepOutput
+from ocssl.batch import Step, StepOutput
 from ocssl.losses import negative_cosine
 from ocssl.memory import Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, Features, predictor
+from ocssl.nn import Encoder, predictor
 from ocssl.nn.encoder import over_views
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
@@ -60,12 +60,13 @@ class Aligned(Strategy):
         """Hidden width of the aligner where aligner_dim is unset."""
         return dims.hidden
 
-    def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def penalty(self, step: Step) -> dict[str, Tensor]:
         """ω · d(a(z), ẑ); nothing while there is no target or no sample to align."""
+        batch, features = step.batch, step.features
         rows = batch.replay if self.aligned == "replay" else batch.fresh
         if not self.target.ready or rows.start == rows.stop:
             return {}
-        target = self.target(batch, rows, views, features.joint, self.level)
+        target = self.target(batch, rows, step.views, features.joint, self.level)
         predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], features.joint)
         return {"alignment": self.omega * self.distance(predicted, target)}
 

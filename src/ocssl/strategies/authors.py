@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ocssl.options
-from ocssl.batch import Batch, StepOutput
+from ocssl.batch import Batch, Step, StepOutput
 from ocssl.losses import full
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
@@ -57,9 +57,10 @@ class AlignedVariant(Aligned):
         self.kind: Distance = options.distance
         self.cosine = self.kind == "cosine"
 
-    def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def penalty(self, step: Step) -> dict[str, Tensor]:
         """As the default, with the views passed together where ``joint_target`` is set."""
-        return super().penalty(batch, views, replace(features, joint=features.joint or self.joint_target))
+        joint = step.features.joint or self.joint_target
+        return super().penalty(replace(step, features=replace(step.features, joint=joint)))
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine, the method's own distance, or its distillation loss in CaSSLe's own code."""
@@ -232,9 +233,9 @@ class LumpOriginal(Lump):
         return {"view": Column((3, self.image_size, self.image_size))} if self.stored_view else {}
 
     def replay_views(self, views: Tensor, batch: Batch) -> Tensor:
-        """A new first view and the stored second one."""
+        """New views, but the stored second one."""
         new = super().replay_views(views, batch)
-        return torch.stack([new[0], batch.recalled["view"]]) if self.stored_view else new
+        return torch.stack([new[0], batch.recalled["view"], *new[2:]]) if self.stored_view else new
 
     def features_after(self, output: StepOutput) -> dict[str, Tensor]:
         """The features of the blend, and the second view of the stream samples."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import ocssl.options
-from ocssl.batch import Batch, StepOutput
+from ocssl.batch import Batch, Step, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims, Method
-from ocssl.nn import Encoder, Features
+from ocssl.nn import Encoder, Features, frozen_copy
 from ocssl.optim import Optimizer
 from ocssl.registry import Registry
 
@@ -44,6 +44,10 @@ class Setup:
     image_size: int
     stream_batch: int
     batch: int
+
+    def trained_copy(self) -> Encoder:
+        """A copy of the encoder for a strategy that trains a second network; its passes are charged too."""
+        return frozen_copy(self.encoder).requires_grad_(True)
 
 
 class Strategy(nn.Module):
@@ -94,6 +98,11 @@ class Strategy(nn.Module):
         """Views of each sample in a step."""
         return 2 if self.method is None else self.method.views
 
+    @property
+    def cost(self) -> int:
+        """Backward passes of each sample in a step, by which a run plans its length."""
+        return self.views
+
     def columns(self) -> dict[str, Column]:
         """What the memory stores of each sample besides the image. A batch contains it for the replay samples."""
         return {}
@@ -122,13 +131,13 @@ class Strategy(nn.Module):
         """The forward pass: features of the views after mixing, from which :meth:`losses` computes the loss."""
         return encoder(views, joint)  # type: ignore[no-any-return]
 
-    def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def losses(self, step: Step) -> dict[str, Tensor]:
         """Every term of the loss by name; their sum is minimised."""
         if self.method is None:
             raise NotImplementedError(f"{type(self).__name__} has its own loss and must implement losses()")
-        return {"ssl": self.method.loss(features, batch), **self.penalty(batch, views, features)}
+        return {"ssl": self.method.loss(step), **self.penalty(step)}
 
-    def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def penalty(self, step: Step) -> dict[str, Tensor]:
         """Further terms of the loss, with their weights applied."""
         return {}
 
@@ -154,7 +163,17 @@ class Strategy(nn.Module):
     def boundary(self, encoder: Encoder) -> None:
         """Called when an experience has ended. Strategies that need no boundaries ignore it."""
 
+    def deployed(self, encoder: Encoder) -> nn.Module:
+        """The network that computes features for use, a module of the encoder or of the strategy.
+
+        Images ``(n, 3, s, s)``, normalised, to ``(n, d)``.
+        """
+        return encoder.backbone
+
     # ------------------------------------------------------------------ on the host
+
+    def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
+        """Called after each stream minibatch, ``seen`` images in all. It is never captured and may change weights."""
 
     def replaying(self, memory: Memory) -> bool:
         """Whether replay has begun."""

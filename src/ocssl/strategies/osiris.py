@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ocssl.batch import Batch
+from ocssl.batch import Batch, Step
 from ocssl.losses import cross_contrast, nt_xent
 from ocssl.methods import Dims
 from ocssl.nn import Features, projector
@@ -50,17 +50,18 @@ class OsirisR(Strategy):
         """A new h, with the layers of g."""
         return self.projector(dims)
 
-    def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def losses(self, step: Step) -> dict[str, Tensor]:
         """The losses of stream, cross and replay; before replay begins, that of the stream alone."""
+        batch, features = step.batch, step.features
         stream = self.through_g(batch, features)
-        parts = {"stream": nt_xent(stream[0], stream[1], self.temperature)}
+        parts = {"stream": nt_xent(*stream, temperature=self.temperature)}
         if batch.slots is not None:
             fresh, replay = self.through_h(batch, features)
             across = torch.stack(
                 [cross_contrast(fresh, replay, self.temperature), cross_contrast(replay, fresh, self.temperature)]
             ).mean()
             parts["cross"] = 0.5 * across
-            parts["replay"] = 0.5 * nt_xent(replay[0], replay[1], self.temperature)
+            parts["replay"] = 0.5 * nt_xent(*replay, temperature=self.temperature)
         return parts
 
     def through_g(self, batch: Batch, features: Features) -> Tensor:

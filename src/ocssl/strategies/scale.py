@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ocssl.batch import Batch
+from ocssl.batch import Batch, Step
 from ocssl.losses import full, relation_distillation, supervised_contrastive
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features, mlp
@@ -94,11 +94,12 @@ class Scale(Strategy):
         self.past.eval()
         return self
 
-    def losses(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def losses(self, step: Step) -> dict[str, Tensor]:
         """L_contrast and w · L_forget."""
+        features = step.features
         current = F.normalize(full(features.projected), dim=-1)
-        past = F.normalize(full(self.past_features(views, features)), dim=-1)
-        contrast = self._contrast(current, self.compared(features), batch)
+        past = F.normalize(full(self.past_features(step.views, features)), dim=-1)
+        contrast = self._contrast(current, self.compared(features), step.batch)
         forget = relation_distillation(current[0], past, past_gradient=past.requires_grad)
         with torch.no_grad():  # the loss of fewer than three samples is 0
             begins = self.weight.isnan() & (forget > 0)
