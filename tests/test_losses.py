@@ -122,7 +122,7 @@ def test_negative_cosine_depends_on_the_angle_alone(angle, value):
 def test_nt_xent_agrees_with_the_slow_version(n, d, seed, temperature):
     a, b = rows(n, d, seed=seed), rows(n, d, seed=seed + 1)
     expected = slow_nt_xent(a.tolist(), b.tolist(), temperature)
-    assert nt_xent(a, b, temperature).item() == pytest.approx(expected, abs=1e-4, rel=1e-4)
+    assert nt_xent(a, b, temperature=temperature).item() == pytest.approx(expected, abs=1e-4, rel=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 64])
@@ -135,7 +135,7 @@ def test_nt_xent_of_orthogonal_pairs_has_its_closed_form():
     n, temperature = 4, 0.5
     pairs = torch.eye(n)
     expected = math.log(math.exp(1 / temperature) + 2 * n - 2) - 1 / temperature
-    assert nt_xent(pairs, 7 * pairs, temperature).item() == pytest.approx(expected, abs=1e-6)
+    assert nt_xent(pairs, 7 * pairs, temperature=temperature).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_nt_xent_does_not_care_which_view_comes_first():

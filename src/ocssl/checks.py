@@ -21,6 +21,7 @@ from ocssl import memory, methods, strategies
 from ocssl.batch import Batch, Step, StepOutput
 from ocssl.learner import Learner
 from ocssl.memory import Column
+from ocssl.nn import Encoder
 from ocssl.options import validate
 from ocssl.strategies import Strategy, Target
 
@@ -95,7 +96,10 @@ def _trains(build: Build) -> None:
         output = step(stream)
         reached.update(p for p in train_state.optimizer.parameters if p.grad is not None and p.grad.any())
         leaked = [key for key, parameter in teachers.items() if parameter.grad is not None]
-        assert not leaked, f"a teacher or frozen parameter received a gradient: {leaked[:5]}"
+        assert not leaked, (
+            f"a teacher or frozen parameter received a gradient: {leaked[:5]}; "
+            "a second network to train is made with setup.trained_copy()"
+        )
         return output
 
     learner.executor.step = watched  # type: ignore[method-assign]
@@ -114,8 +118,8 @@ def _trains(build: Build) -> None:
 
 
 def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
-    """Parameters that no gradient may reach: frozen ones, and those of targets."""
-    copies = [module for module in strategy.modules() if isinstance(module, Target)]
+    """Parameters that no gradient may reach: frozen ones, and those of targets and of copies of the encoder."""
+    copies = [m for m in strategy.modules() if isinstance(m, Target) or (isinstance(m, Encoder) and not m.second)]
     copied = {parameter for module in copies for parameter in module.parameters()}
     return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 

@@ -91,8 +91,10 @@ class Idle(Strategy):
         super().__init__(setup, options)
         self.head = torch.nn.Linear(setup.output_dim, 2)
 
-    def penalty(self, batch, views, features):
-        return {"penalty": 0.1 * features.projected.square().mean() + self.part(self.head(features.projected))}
+    def penalty(self, step):
+        return {
+            "penalty": 0.1 * step.features.projected.square().mean() + self.part(self.head(step.features.projected))
+        }
 
     def part(self, output: Tensor) -> Tensor:
         return output.detach().sum() * 0
@@ -114,10 +116,10 @@ def test_a_head_that_never_learns_is_caught(registered, kind: type[Strategy]) ->
 
 def test_a_head_that_comes_too_late_for_the_optimiser_is_caught(registered) -> None:
     class Late(Strategy):
-        def penalty(self, batch, views, features):
+        def penalty(self, step):
             if not hasattr(self, "scale"):
                 self.scale = torch.nn.Parameter(torch.ones(()))
-            return {"penalty": 0.1 * (self.scale * features.projected).square().mean()}
+            return {"penalty": 0.1 * (self.scale * step.features.projected).square().mean()}
 
     registered("late", Late)
     with pytest.raises(AssertionError, match=r"never trained: \['scale'\]"):
@@ -144,9 +146,9 @@ class Leaky(Strategy):
         super().__init__(setup, options)
         self.teacher = copy.deepcopy(setup.encoder)
 
-    def penalty(self, batch, views, features):
-        target = self.teacher(views, features.joint).projected
-        return {"follow": 0.1 * (features.projected - target).square().mean()}
+    def penalty(self, step):
+        target = self.teacher(step.views, step.features.joint).projected
+        return {"follow": 0.1 * (step.features.projected - target).square().mean()}
 
 
 class Thawing(Leaky):
@@ -169,10 +171,10 @@ def test_a_strategy_that_trains_its_teacher_is_caught(registered, kind: type[Str
 
 def test_a_teacher_that_is_neither_frozen_nor_trained_is_caught(registered) -> None:
     class Unfrozen(Leaky):
-        def penalty(self, batch, views, features):
+        def penalty(self, step):
             with torch.no_grad():
-                target = self.teacher(views, features.joint).projected
-            return {"follow": 0.1 * (features.projected - target).square().mean()}
+                target = self.teacher(step.views, step.features.joint).projected
+            return {"follow": 0.1 * (step.features.projected - target).square().mean()}
 
     registered("unfrozen", Unfrozen)
     with pytest.raises(AssertionError, match=r"never trained: \['teacher.backbone"):

@@ -9,7 +9,7 @@ import torch
 from grid import combinations
 
 import ocssl
-from ocssl.batch import Batch
+from ocssl.batch import Batch, Step
 from ocssl.checks import small_learner, small_stream
 
 
@@ -55,9 +55,9 @@ def objective(learner: ocssl.Learner, images: torch.Tensor) -> float:
     train_state = learner.train_state
     views = train_state.augment(images, views=2, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        losses = train_state.strategy.losses(
-            Batch(images, stream=len(images)), views, train_state.encoder(views, joint=True)
-        )
+        features = train_state.encoder(views, joint=True)
+        step = Step(Batch(images, stream=len(images)), views, features, train_state.generator)
+        losses = train_state.strategy.losses(step)
     return float(next(iter(losses.values())))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ocssl.batch import Batch
+from helpers.steps import step_of
+from ocssl.batch import Batch, Step
 from ocssl.errors import ConfigError
 from ocssl.losses import nt_xent
 from ocssl.methods import Dims, Method, SimCLR, SimSiam, registry
@@ -20,8 +21,9 @@ def some_features(joint: bool) -> Features:
     return Features(torch.randn(2, 8, 6, generator=drawn), torch.randn(2, 8, 7, generator=drawn), joint)
 
 
-def some_batch() -> Batch:
-    return Batch(torch.zeros(8, 3, 4, 4, dtype=torch.uint8), stream=8)
+def some_step(features: Features) -> Step:
+    batch = Batch(torch.zeros(8, 3, 4, 4, dtype=torch.uint8), stream=8)
+    return step_of(batch, torch.zeros(2, 8, 3, 4, 4), features)
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -34,21 +36,21 @@ def test_simsiam_predicts_each_view_from_the_other(joint: bool) -> None:
     z1, z2 = features.projected
     p1, p2 = features.through(method.predictor)
     expected = -cosine(p1, z2).mean() / 2 - cosine(p2, z1).mean() / 2
-    torch.testing.assert_close(method.loss(features, some_batch()), expected)
+    torch.testing.assert_close(method.loss(some_step(features)), expected)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.1])
 def test_simclr_contrasts_the_views_at_its_temperature(temperature: float) -> None:
     method, features = SimCLR(DIMS, SimCLR.Options(temperature=temperature)), some_features(joint=True)
     z1, z2 = features.projected
-    torch.testing.assert_close(method.loss(features, some_batch()), nt_xent(z1, z2, temperature))
-    expected = (nt_xent(z1, z2, temperature) + nt_xent(z2, z1, temperature)) / 2
+    torch.testing.assert_close(method.loss(some_step(features)), nt_xent(z1, z2, temperature=temperature))
+    expected = (nt_xent(z1, z2, temperature=temperature) + nt_xent(z2, z1, temperature=temperature)) / 2
     torch.testing.assert_close(method.distance(features.projected, features.projected.flip(0)), expected)
 
 
 def test_settings_have_defaults_and_ranges() -> None:
     assert SimCLR(DIMS).temperature == 0.5
-    assert not registry.get("simsiam").Options.model_fields
+    assert set(registry.get("simsiam").Options.model_fields) == {"views"}
     for value in (0, -1.0, "hot"):
         with pytest.raises(ConfigError, match=f"temperature must be a number above 0, not {value!r}"):
             validate(SimCLR.Options, {"temperature": value})
@@ -56,8 +58,8 @@ def test_settings_have_defaults_and_ranges() -> None:
 
 def test_a_method_needs_no_distance_until_an_alignment_uses_it() -> None:
     class Mean(Method):
-        def loss(self, features: Features, batch: Batch) -> torch.Tensor:
-            return features.projected.mean()
+        def loss(self, step: Step) -> torch.Tensor:
+            return step.features.projected.mean()
 
     method = Mean(DIMS)
     with pytest.raises(ConfigError, match=r"method 'Mean' has no distance\(\), so distance must be 'cosine'"):

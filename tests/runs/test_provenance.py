@@ -38,8 +38,8 @@ class Mine(ExperienceReplay):
     class Options(ExperienceReplay.Options):
         strength: float = setting(1.0, "Strength.", ge=0)
 
-    def penalty(self, batch, views, features):
-        return {"mine": 0.1 * K * features.projected.square().mean()}
+    def penalty(self, step):
+        return {"mine": 0.1 * K * step.features.projected.square().mean()}
 
 
 @register_stream("by-file")

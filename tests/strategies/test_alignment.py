@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from helpers.steps import step_of
 from ocssl.errors import ConfigError
 from ocssl.losses import negative_cosine
 from ocssl.methods import Dims, SimCLR, SimSiam
@@ -42,11 +43,11 @@ def test_the_penalty_is_the_weighted_distance_of_the_aligned_rows(
     strategy.target.ready = True
     views = some_views(8)
     features = encoder(views, joint)
-    got = strategy.penalty(batch_of(3, 5), views, features)
+    got = strategy.penalty(step_of(batch_of(3, 5), views, features))
     torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, rows, joint, omega))
     scaled, _ = made(build, kind, omega=2.5)
     scaled.target.ready = True
-    got = scaled.penalty(batch_of(3, 5), views, features)
+    got = scaled.penalty(step_of(batch_of(3, 5), views, features))
     torch.testing.assert_close(got["alignment"], by_hand(scaled, views, features, rows, joint, 2.5))
 
 
@@ -55,7 +56,7 @@ def test_cla_r_aligns_both_views_to_the_stored_feature(build, some_views, batch_
     strategy, encoder = made(build, ClaR)
     views, stored = some_views(8), torch.randn(5, 7, generator=torch.Generator().manual_seed(1))
     features = encoder(views, joint)
-    got = strategy.penalty(replace(batch_of(3, 5), recalled={"features": stored}), views, features)
+    got = strategy.penalty(step_of(replace(batch_of(3, 5), recalled={"features": stored}), views, features))
     predicted = over_views(strategy.aligner, features.projected[:, REPLAY], joint)
     torch.testing.assert_close(got["alignment"], negative_cosine(predicted, stored[None].expand(2, -1, -1)))
     assert strategy.columns()["features"].shape == (7,)
@@ -66,9 +67,9 @@ def test_without_a_boundary_there_is_no_target(build, some_views, batch_of, kind
     strategy, encoder = made(build, kind)
     views = some_views(8)
     features = encoder(views, joint=True)
-    assert strategy.penalty(batch_of(3, 5), views, features) == {}
+    assert strategy.penalty(step_of(batch_of(3, 5), views, features)) == {}
     strategy.boundary(encoder)
-    assert strategy.penalty(batch_of(3, 5), views, features).keys() == {"alignment"}
+    assert strategy.penalty(step_of(batch_of(3, 5), views, features)).keys() == {"alignment"}
     twin, _ = made(build, kind)
     twin.load_host_state(strategy.host_state())
     assert twin.target.ready
@@ -79,7 +80,7 @@ def test_without_replay_samples_nothing_is_aligned(build, some_views, batch_of, 
     strategy, encoder = made(build, kind)
     strategy.target.ready = True
     views = some_views(3)
-    assert strategy.penalty(batch_of(3, 0), views, encoder(views, joint=True)) == {}
+    assert strategy.penalty(step_of(batch_of(3, 0), views, encoder(views, joint=True))) == {}
 
 
 def test_the_aligner_has_the_chosen_width_or_a_default(build):
@@ -118,20 +119,22 @@ def test_with_the_settings_of_the_default_a_variant_is_the_default(build, some_v
     default, encoder = made(build, registry.get(name))
     default.target.ready = True
     features = encoder(views, joint=False)
-    expected = default.penalty(batch_of(3, 5), views, features)
+    expected = default.penalty(step_of(batch_of(3, 5), views, features))
     for variant in registry.variants(name):
         kind = registry.get(name, variant)
         options = {"joint_target": False, "distance": "cosine", "aligner_dim": None}
         strategy, _ = made(build, kind, **options)
         strategy.target.ready = True
-        assert torch.equal(strategy.penalty(batch_of(3, 5), views, features)["alignment"], expected["alignment"])
+        assert torch.equal(
+            strategy.penalty(step_of(batch_of(3, 5), views, features))["alignment"], expected["alignment"]
+        )
 
 
 def test_the_authors_pass_the_views_of_target_and_aligner_together(build, some_views, batch_of):
     strategy, encoder = made(build, ClaBAuthors)
     views = some_views(8)
     features = encoder(views, joint=False)
-    got = strategy.penalty(batch_of(3, 5), views, features)
+    got = strategy.penalty(step_of(batch_of(3, 5), views, features))
     torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, STREAM, joint=True, omega=0.1))
 
 
@@ -180,7 +183,7 @@ def test_the_original_distils_as_its_own_code(build, some_views, batch_of, kind,
     rows = REPLAY if kind is CaSSLeROriginal else STREAM
     for parameter in strategy.target.network.parameters():
         parameter.data *= 1.1
-    got = strategy.penalty(batch_of(3, 5), views, features)["alignment"]
+    got = strategy.penalty(step_of(batch_of(3, 5), views, features))["alignment"]
     predicted = over_views(strategy.aligner, features.projected[:, rows], joint)
     expected = slow(predicted, strategy.target.network(views[:, rows], joint).projected)
     assert got.item() == pytest.approx(expected, rel=0, abs=1e-10)
@@ -204,6 +207,6 @@ def test_the_distance_can_be_that_of_the_method(build, some_views, batch_of, kin
     asked = []
     monkeypatch.setattr(strategy.method, "distance", lambda p, t: asked.append((p.shape, t.shape)) or p.mean())
     views = some_views(8)
-    strategy.penalty(batch_of(3, 5), views, encoder(views, joint=True))
+    strategy.penalty(step_of(batch_of(3, 5), views, encoder(views, joint=True)))
     assert len(asked) == 1
     assert asked[0][0] == asked[0][1]

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from helpers.steps import step_of
 from ocssl.errors import ConfigError
 from ocssl.losses import cross_contrast, nt_xent
 from ocssl.memory import Reservoir
@@ -29,29 +30,29 @@ def test_the_loss_is_stream_contrast_through_g_plus_half_of_crossing_and_replay_
 ):
     strategy, encoder = build(OsirisR)
     features = encoder(some_views(8), joint)
-    got = strategy.losses(batch_of(3, 5), some_views(8), features)
+    got = strategy.losses(step_of(batch_of(3, 5), some_views(8), features))
     assert list(got) == ["stream", "cross", "replay"]
 
     g, h = features.projected, over_views(strategy.h, features.backbone, joint)
     stream, replay = h[:, :3], h[:, 3:]
-    torch.testing.assert_close(got["stream"], nt_xent(g[0, :3], g[1, :3], 0.1))
+    torch.testing.assert_close(got["stream"], nt_xent(g[0, :3], g[1, :3], temperature=0.1))
     across = (cross_contrast(stream, replay, 0.1) + cross_contrast(replay, stream, 0.1)) / 2
     torch.testing.assert_close(got["cross"], across / 2)
-    torch.testing.assert_close(got["replay"], nt_xent(replay[0], replay[1], 0.1) / 2)
+    torch.testing.assert_close(got["replay"], nt_xent(replay[0], replay[1], temperature=0.1) / 2)
 
 
 def test_without_replay_only_the_stream_part_is_left(build, some_views, batch_of):
     strategy, encoder = build(OsirisR)
     features = encoder(some_views(3), joint=True)
-    got = strategy.losses(batch_of(3, 0), some_views(3), features)
+    got = strategy.losses(step_of(batch_of(3, 0), some_views(3), features))
     assert got.keys() == {"stream"}
-    torch.testing.assert_close(got["stream"], nt_xent(features.projected[0], features.projected[1], 0.1))
+    torch.testing.assert_close(got["stream"], nt_xent(features.projected[0], features.projected[1], temperature=0.1))
 
 
 @pytest.mark.parametrize(("head", "trained"), [("trained", True), ("copied", True), ("frozen", False)])
 def test_h_is_trained_unless_it_is_frozen_and_the_backbone_always_is(build, some_views, batch_of, head, trained):
     strategy, encoder = build(OsirisRAuthors, head=head)
-    sum(strategy.losses(batch_of(3, 5), some_views(8), encoder(some_views(8), joint=True)).values()).backward()
+    sum(strategy.losses(step_of(batch_of(3, 5), some_views(8), encoder(some_views(8), joint=True))).values()).backward()
     assert all((p.grad is not None) == trained for p in strategy.h.parameters())
     assert all(p.grad is not None for p in encoder.backbone.parameters())
 
@@ -164,7 +165,7 @@ def test_loss_gradients_and_statistics_are_those_of_heads_in_passes_of_their_own
 ):
     views = some_views(8).double()
     strategy, encoder = doubled(build, kind)
-    got = sum(strategy.losses(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False)).values())
+    got = sum(strategy.losses(step_of(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False))).values())
     got.backward()
     twin, other = doubled(build, kind)
     expected = slow_osiris(twin.g, twin.h, torch.stack([other.backbone(view) for view in views]), 3)
@@ -183,7 +184,7 @@ def test_loss_gradients_and_statistics_are_those_of_heads_in_passes_of_their_own
 def test_with_the_settings_of_the_default_the_authors_loss_is_the_default(build, some_views, batch_of, joint):
     views, batch = some_views(8), batch_of(3, 5)
     default, encoder = build(OsirisR)
-    expected = default.losses(batch, views, default.encode(encoder, views, joint))
+    expected = default.losses(step_of(batch, views, default.encode(encoder, views, joint)))
     options = {"separate_heads": False, "head": "trained", "repeat_updates": 1}
     for kind, more in ((OsirisRAuthors, {}), (OsirisROriginal, {"plain_heads": False, "late_replay": False})):
         strategy, twin = build(kind, **options, **more)
@@ -193,7 +194,7 @@ def test_with_the_settings_of_the_default_the_authors_loss_is_the_default(build,
             (twin.backbone, encoder.backbone),
         ):
             mine.load_state_dict(theirs.state_dict())
-        got = strategy.losses(batch, views, strategy.encode(twin, views, joint))
+        got = strategy.losses(step_of(batch, views, strategy.encode(twin, views, joint)))
         assert all(torch.equal(got[name], expected[name]) for name in expected)
 
 
@@ -201,7 +202,9 @@ def test_with_batch_norm_in_the_heads_it_matters_which_rows_pass_together(build,
     def loss(**options):
         strategy, encoder = doubled(build, OsirisRAuthors, **options)
         views = some_views(8).double()
-        return sum(strategy.losses(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False)).values()).item()
+        return sum(
+            strategy.losses(step_of(batch_of(3, 5), views, strategy.encode(encoder, views, joint=False))).values()
+        ).item()
 
     assert not math.isclose(loss(), loss(separate_heads=False), rel_tol=1e-3)
 

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from helpers.steps import step_of
 from ocssl.batch import StepOutput
 from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
@@ -102,7 +103,7 @@ OF_THE_DEFAULT = {"joint_pairs": False, "relation_pass": False, "own_pair": "exc
 
 
 def parts(strategy, encoder, batch, views):
-    return strategy.losses(batch, views, strategy.encode(encoder, views, joint=True))
+    return strategy.losses(step_of(batch, views, strategy.encode(encoder, views, joint=True)))
 
 
 def by_hand(strategy, encoder, batch, views, anchor_rows, normalize=True):
@@ -310,7 +311,7 @@ def slow_step(strategy, encoder, views, anchors):
 def test_loss_gradients_and_statistics_are_those_of_four_passes_and_a_shared_head(batch_of, kind, anchors):
     views = torch.randn(2, 12, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     strategy, encoder = built(kind)
-    got = strategy.losses(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False))
+    got = strategy.losses(step_of(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False)))
     sum(got.values()).backward()
     twin, other = built(kind)
     contrast, forgetting, pairs = slow_step(twin, other, views, anchors)
@@ -330,7 +331,7 @@ def test_each_choice_of_the_authors_makes_a_difference(batch_of):
     def step(seed=1, **options):
         views = torch.randn(2, 12, 3, 4, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         strategy, encoder = built(ScaleAuthors, **options)
-        losses = strategy.losses(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False))
+        losses = strategy.losses(step_of(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False)))
         sum(losses.values()).backward()
         return losses["contrast"].item(), encoder.projector[0].weight.grad, next(encoder.buffers())
 
@@ -357,7 +358,7 @@ def test_one_or_two_samples_are_no_trouble_to_a_shared_head(batch_of, n):
     strategy, encoder = built(ScaleAuthors, joint_pairs=False, relation_pass=False)
     encoder.eval()
     views = torch.randn(2, n, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    losses = strategy.losses(batch_of(n, 0), views, strategy.encode(encoder, views, joint=True))
+    losses = strategy.losses(step_of(batch_of(n, 0), views, strategy.encode(encoder, views, joint=True)))
     sum(losses.values()).backward()
     assert losses["forgetting"].item() == 0
     assert all(p.grad is None or p.grad.isfinite().all() for p in encoder.parameters())

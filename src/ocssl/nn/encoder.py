@@ -87,6 +87,8 @@ class Encoder(nn.Module):
             self.output_dim = projector.eval()(torch.zeros(1, feature_dim)).shape[1]
         self.train()  # a given backbone may be in evaluation mode
         self.group = current()
+        self.second = False
+        """Whether a strategy trains this network besides the main one."""
         self.cbp = 0
         """Backward passes so far: views through which a gradient went."""
 

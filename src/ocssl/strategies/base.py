@@ -47,7 +47,9 @@ class Setup:
 
     def trained_copy(self) -> Encoder:
         """A copy of the encoder for a strategy that trains a second network; its passes are charged too."""
-        return frozen_copy(self.encoder).requires_grad_(True)
+        made = frozen_copy(self.encoder).requires_grad_(True)
+        made.second = True
+        return made
 
 
 class Strategy(nn.Module):
