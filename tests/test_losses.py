@@ -179,7 +179,15 @@ def test_with_the_other_view_as_only_positive_the_contrast_is_nt_xent():
     a, b = unit(5, 6, seed=0), unit(5, 6, seed=1)
     partner = torch.eye(10, dtype=torch.bool).roll(5, dims=0)
     got = supervised_contrastive(torch.cat([a, b]), partner, torch.ones(10, dtype=torch.bool), 0.3, 0.3)
-    torch.testing.assert_close(got, nt_xent(a, b, 0.3))
+    torch.testing.assert_close(got, nt_xent(a, b, temperature=0.3))
+
+
+@pytest.mark.parametrize("views", [2, 3, 5])
+def test_with_all_other_views_as_positives_the_contrast_is_nt_xent(views: int):
+    rows = [unit(4, 6, seed=seed) for seed in range(views)]
+    partners = torch.eye(4, dtype=torch.bool).repeat(views, views)
+    got = supervised_contrastive(torch.cat(rows), partners, torch.ones(4 * views, dtype=torch.bool), 0.3, 0.3)
+    torch.testing.assert_close(got, nt_xent(*rows, temperature=0.3))
 
 
 # -------------------------------------------------------------------------------------------- relation distillation
@@ -301,4 +309,3 @@ def test_gradients_agree_with_finite_differences(name):
 def test_losses_take_their_features_by_name():
     a, b = rows(4, 3, seed=0), rows(4, 3, seed=1)
     assert torch.equal(negative_cosine(predicted=a, target=b), negative_cosine(a, b))
-    assert torch.equal(nt_xent(first=a, second=b, temperature=0.2), nt_xent(a, b, 0.2))

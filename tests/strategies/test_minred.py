@@ -58,7 +58,7 @@ def test_stored_features_move_halfway_to_the_replayed_ones(build, some_views, ki
     slots, views = torch.tensor([4, 1, 2]), some_views(3)
     features = encoder(views, joint=True).detach()
     batch = Batch(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), stream=0, slots=slots)
-    strategy.after_step(StepOutput(batch, views, features, {}), encoder, memory)
+    strategy.after_step(StepOutput(batch, views, features, {}, 0), encoder, memory)
 
     new = features.projected.mean(0)
     expected = (stored[slots] + (F.normalize(new, dim=-1) if normalised else new)) / 2

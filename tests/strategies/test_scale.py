@@ -199,7 +199,7 @@ def test_the_past_model_is_copied_after_each_pass_or_after_each_minibatch(
 
     assert not follows()
     views = some_views(3)
-    strategy.after_step(StepOutput(batch_of(3, 0), views, encoder(views, joint=True).detach(), {}), encoder, None)
+    strategy.after_step(StepOutput(batch_of(3, 0), views, encoder(views, joint=True).detach(), {}, 0), encoder, None)
     assert follows() == each_pass
     strategy.after_minibatch(encoder)
     assert follows()
