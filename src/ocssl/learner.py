@@ -179,6 +179,15 @@ class Learner:
             self.train_state.strategy.boundary(self.train_state.encoder)
         return self
 
+    def anneal(self) -> Learner:
+        """Let the learning rate fall to 0 over the next ``anneal`` steps; after them it is back at ``lr``.
+
+        An encoder is often better at the end of an anneal than on the plateau before.
+        """
+        with self._lock:
+            self.train_state.optimizer.anneal()
+        return self
+
     @property
     def pending(self) -> int:
         """How many images wait for a full minibatch."""

@@ -1,12 +1,15 @@
-"""What an optimiser is: parameters, a step, and a state of named tensors."""
+"""What an optimiser is: parameters, a step, a learning rate that may change, and a state of named tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import torch
 from torch import Tensor, nn
 
 import ocssl.options
+from ocssl.errors import ConfigError
+from ocssl.options import setting
 from ocssl.registry import Registry
 
 registry: Registry[type[Optimizer]] = Registry("optimizer", group="ocssl.optimizers")
@@ -14,9 +17,9 @@ register = registry.register
 
 
 class Optimizer:
-    """Base of every optimiser. A subclass implements :meth:`step` and :meth:`state_dict`.
+    """Base of every optimiser. A subclass implements :meth:`update` and :meth:`moments`.
 
-    The step must be tensor work of fixed shape without reading values back, so that it can be captured as a graph.
+    An update must be tensor work of fixed shape without reading values back, so that it can be captured as a graph.
 
     Args:
         parameters: what is trained.
@@ -25,10 +28,20 @@ class Optimizer:
     """
 
     class Options(ocssl.options.Options):
-        """Settings of the optimiser."""
+        lr: float = setting(0.1, "Learning rate.", common=True, ge=0)
+        warmup: int = setting(0, "Steps in which the learning rate rises to lr.", ge=0, since="0.3")
+        anneal: int = setting(
+            0,
+            "Steps in which the learning rate falls to 0 at the end of a run, or when `Learner.anneal` is called.",
+            ge=0,
+            since="0.3",
+        )
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         self.parameters = list(parameters)
+        self.options = options
+        changes = options.warmup or options.anneal
+        self.schedule = Plateau(options, self.parameters[0].device) if changes else None
 
     def zero_grad(self) -> None:
         """Remove the gradients."""
@@ -37,13 +50,74 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
+        self.update(self.options.lr if self.schedule is None else self.schedule.next())
+
+    def update(self, lr: float | Tensor) -> None:
+        """Update every parameter that has a gradient, with this learning rate, a scalar."""
         raise NotImplementedError
+
+    def moved(self) -> list[tuple[nn.Parameter, Tensor, int]]:
+        """Each parameter that has a gradient, with the gradient and the parameter's number."""
+        return [(p, p.grad, i) for i, p in enumerate(self.parameters) if p.grad is not None]
+
+    def moments(self) -> dict[str, Tensor]:
+        """What earlier gradients left, by name, zeros at the start; references, not copies."""
+        return {}
+
+    def reset(self) -> None:
+        """Forget earlier gradients; the learning rate goes on as it was."""
+        for tensor in self.moments().values():
+            tensor.zero_()
+
+    def anneal(self) -> None:
+        """Let the learning rate fall to 0 in the next steps; then it is back at ``lr``."""
+        if self.schedule is None or not self.options.anneal:
+            raise ConfigError("this learner's anneal is 0; set the number of steps, e.g. anneal=500")
+        self.schedule.begin_anneal()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor that later steps depend on, by name; references, not copies."""
-        return {}
+        return self.moments() | ({} if self.schedule is None else self.schedule.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Copy a saved state into :meth:`state_dict`."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+
+
+class Plateau:
+    """The learning rate rises over ``warmup`` steps and stays. It can fall to 0 over ``anneal`` steps at any time.
+
+    The end of a stream is not known beforehand, so nothing here depends on it.
+
+    >>> schedule = Plateau(Optimizer.Options(lr=1.0, warmup=2, anneal=4), torch.device("cpu"))
+    >>> [schedule.next().item() for _ in range(3)]
+    [0.5, 1.0, 1.0]
+    >>> schedule.begin_anneal()
+    >>> [schedule.next().item() for _ in range(5)]
+    [1.0, 0.75, 0.5, 0.25, 1.0]
+    """
+
+    def __init__(self, options: Optimizer.Options, device: torch.device) -> None:
+        self.options = options
+        self.steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.annealed = torch.full((), -1 - options.anneal, dtype=torch.int64, device=device)  # where it began
+
+    def next(self) -> Tensor:
+        """The learning rate of the next step, a scalar on the device."""
+        rate = torch.full_like(self.steps, 1, dtype=torch.float32) * self.options.lr
+        if self.options.warmup:
+            rate = rate * ((self.steps + 1) / self.options.warmup).clamp(max=1)
+        if self.options.anneal:
+            since = (self.steps - self.annealed) / self.options.anneal
+            rate = rate * torch.where(since < 1, 1 - since, 1.0)
+        self.steps += 1
+        return rate
+
+    def begin_anneal(self) -> None:
+        """The next step is the first of an anneal."""
+        self.annealed.copy_(self.steps)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Steps so far, and the step at which the last anneal began."""
+        return {"schedule.steps": self.steps, "schedule.annealed": self.annealed}

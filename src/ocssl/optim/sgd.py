@@ -18,7 +18,7 @@ from ocssl.options import setting
 
 @register("sgd")
 class SGD(Optimizer):
-    """SGD with momentum, weight decay and a constant learning rate.
+    """SGD with momentum and weight decay.
 
     Velocities are zeros from the start, which is what the first step begins with anyway. So every step does the same
     work, also for parameters whose first gradient comes late. A parameter without a gradient keeps value and velocity.
@@ -34,37 +34,32 @@ class SGD(Optimizer):
     """
 
     class Options(Optimizer.Options):
-        lr: float = setting(0.1, "Learning rate; constant over the stream.", common=True, ge=0)
-        momentum: float = setting(0.9, "Momentum of SGD.", ge=0)
-        weight_decay: float = setting(1e-4, "Weight decay (L2 penalty) of SGD.", ge=0)
+        momentum: float = setting(0.9, "Momentum.", ge=0)
+        weight_decay: float = setting(1e-4, "Weight decay.", ge=0)
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)
-        self.options = options
+        self.momentum, self.weight_decay = options.momentum, options.weight_decay
         self.velocities: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self._fused = fused
+        self._fused = fused or self.schedule is not None  # only the fused kernel takes a tensor as learning rate
 
     @torch.no_grad()
-    def step(self) -> None:
+    def update(self, lr: float | Tensor) -> None:
         """Move every parameter that has a gradient."""
-        moved = [
-            (parameter, parameter.grad, velocity)
-            for parameter, velocity in zip(self.parameters, self.velocities, strict=True)
-            if parameter.grad is not None
-        ]
+        moved = self.moved()
         sgd(
             [parameter for parameter, _, _ in moved],
             [gradient for _, gradient, _ in moved],
-            [velocity for _, _, velocity in moved],
+            [self.velocities[i] for _, _, i in moved],
             fused=self._fused,
-            lr=self.options.lr,
-            momentum=self.options.momentum,
-            weight_decay=self.options.weight_decay,
+            lr=lr,  # type: ignore[arg-type]
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
             dampening=0.0,
             nesterov=False,
             maximize=False,
         )
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def moments(self) -> dict[str, Tensor]:
         """The velocity of each parameter, as ``momentum.0``, ``momentum.1``, …"""
         return {f"momentum.{i}": velocity for i, velocity in enumerate(self.velocities)}

@@ -137,9 +137,14 @@ class RunLoop:
     def _train_until(self, border: int) -> None:
         learner, size = self.learner, self.learner.config.stream_batch
         log_every = self.config.log_every * size
+        anneal_at = self._anneal_at()
         while learner.seen < border:
             next_log = learner.seen - learner.seen % log_every + log_every
             began, stop = learner.seen, min(border, next_log, learner.seen + self._minibatches * size)
+            if began < anneal_at:
+                stop = min(stop, anneal_at)
+            elif began == anneal_at:
+                learner.anneal()
             prepared = learner.executor.preparing
             with self._timed("train_seconds") as watch:
                 learner.partial_fit(self.images.take(began, stop))
@@ -151,6 +156,15 @@ class RunLoop:
                 self._log()
             self._update()
             self._between_stretches()
+
+    def _anneal_at(self) -> int:
+        """The image from which on the learning rate falls to 0 until the end of the run; -1: never."""
+        learner = self.learner.config
+        steps = self.learner.train_state.optimizer.options.anneal
+        if not steps:
+            return -1
+        minibatches = -(-steps // learner.passes)
+        return max(0, len(self.schedule) // learner.stream_batch - minibatches) * learner.stream_batch
 
     def _keep_pace(self, trained: int, seconds: float) -> None:
         now = trained / seconds

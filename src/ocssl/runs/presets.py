@@ -100,7 +100,9 @@ def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
     given = {"b": filled.get("batch"), "n_p": passes}
     fitting = [row for row in rows if all(value in (None, int(row[column])) for column, value in given.items())]
     row = max(fitting or rows, key=lambda row: int(row["b"]))
-    found = {"batch": int(row["b"]), "passes": int(row["n_p"]), "lr": float(row["lr"])}
+    found: dict[str, Any] = {"batch": int(row["b"]), "passes": int(row["n_p"])}
+    if filled.get("optimizer", "sgd") == "sgd":  # the paper's
+        found["lr"] = float(row["lr"])
     if "online_passes" in filled:
         del found["passes"]
     return found | ({"omega": float(row["omega"])} if row["omega"] else {})

@@ -370,16 +370,16 @@ class RepeatedSteps(Optimizer):
 
     def __init__(self, optimizer: Optimizer, times: int) -> None:
         self.optimizer, self.times = optimizer, times
-        self.parameters = optimizer.parameters
+        self.parameters, self.options, self.schedule = optimizer.parameters, optimizer.options, optimizer.schedule
 
     def step(self) -> None:
         """All steps with the same gradients."""
         for _ in range(self.times):
             self.optimizer.step()
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The state of the other optimiser."""
-        return self.optimizer.state_dict()
+    def moments(self) -> dict[str, Tensor]:
+        """Those of the other optimiser."""
+        return self.optimizer.moments()
 
 
 @register("osiris-r", variant="authors")
