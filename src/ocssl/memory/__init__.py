@@ -1,7 +1,7 @@
 """Replay memories: one preallocated storage, and policies that assign a slot to each new sample.
 
 >>> registry.names()
-['fifo', 'reservoir', 'minred']
+['fifo', 'reservoir', 'minred', 'hybrid', 'hybrid-minred']
 """
 
 # The order of registration is the order of lists.
@@ -10,11 +10,14 @@ from ocssl.memory.base import Column, Memory, register, registry
 from ocssl.memory.fifo import Fifo
 from ocssl.memory.reservoir import Reservoir
 from ocssl.memory.minred import MinRed, MinRedAuthors, MinRedOriginal
+from ocssl.memory.hybrid import Hybrid, HybridMinRed
 from ocssl.memory.part_and_select import PartAndSelect
 
 __all__ = [
     "Column",
     "Fifo",
+    "Hybrid",
+    "HybridMinRed",
     "Memory",
     "MinRed",
     "MinRedAuthors",

@@ -49,7 +49,7 @@ class LARS(Optimizer):
         velocities = [self.velocities[i] for _, _, i in moved]
         torch._foreach_mul_(velocities, self.momentum)
         torch._foreach_add_(velocities, [*scaled, *(g for _, g, _ in moved[len(matrices) :])])
-        step = torch._foreach_mul(velocities, lr)  # type: ignore[arg-type]
+        step = torch._foreach_mul(velocities, lr)
         torch._foreach_sub_([p for p, _, _ in moved], step)
 
     def _scaled(self, weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:

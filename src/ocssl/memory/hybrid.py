@@ -1,0 +1,87 @@
+"""Two parts: the newest samples, and a selection of the older ones.
+
+A sample that is no longer among the newest competes for a place in the second part, by a draw or by its redundancy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocssl.errors import ConfigError
+from ocssl.memory.base import Column, Memory, register
+from ocssl.memory.minred import MinRed
+from ocssl.options import setting
+
+
+class RecentOptions(Memory.Options):
+    """Settings of every hybrid memory."""
+
+    recent: float = setting(0.5, "Share of the memory that holds the newest samples.", gt=0, lt=1)
+
+
+def recent_samples(options: RecentOptions | None, capacity: int, staging: int) -> int:
+    """How many of the newest samples are kept in any case; :class:`ConfigError` if a minibatch has more."""
+    share = (options or RecentOptions()).recent
+    number = int(share * capacity)
+    if number < staging or capacity - number < staging:
+        raise ConfigError(
+            f"recent ({share:g}) of memory_size {capacity} must leave room for {staging} samples in both parts, "
+            "those of one stream minibatch"
+        )
+    return number
+
+
+@register("hybrid")
+class Hybrid(Memory):
+    """Part FIFO, part reservoir: the newest samples, and a uniform sample of all that are older.
+
+    Each sample has a random key from the beginning. Of the older samples, those with the largest keys stay, which makes
+    every one of them equally likely to be there.
+    """
+
+    label = "FIFO + reservoir"
+
+    class Options(RecentOptions):
+        """Settings of the memory."""
+
+    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
+        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
+        self.recent = recent_samples(options, capacity, staging)
+
+    def own_columns(self) -> dict[str, Column]:
+        """The key of each sample."""
+        return {"key": Column(())}
+
+    def new_columns(self, n: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Uniform keys."""
+        return {"key": torch.rand(n, generator=generator, device=self.device)}
+
+    def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
+        """Slots in turn while there is room, then those of the older samples with the smallest keys."""
+        order = self.arrived + self.slots[:n]
+        newest = self.born[: self.capacity] >= self.arrived + n - self.recent
+        keys = self.columns["key"][: self.capacity].masked_fill(newest, 2.0)
+        dropped = keys.topk(n, largest=False, sorted=True).indices
+        full = order >= self.capacity
+        return torch.where(full, dropped[(full.cumsum(0) - 1).clamp(min=0)], order)
+
+
+@register("hybrid-minred")
+class HybridMinRed(MinRed):
+    """Part FIFO, part MinRed: the newest samples, and of the older ones those that are far from each other."""
+
+    label = "FIFO + MinRed"
+
+    class Options(RecentOptions):
+        """Settings of the memory."""
+
+    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
+        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
+        self.recent = recent_samples(options, capacity, staging)
+
+    def _most_redundant(self, nearest: Tensor, kept: Tensor) -> Tensor:
+        newest = self.born >= self.born.amax() + 1 - self.recent
+        return super()._most_redundant(nearest, kept & ~newest)
