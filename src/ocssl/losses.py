@@ -194,3 +194,25 @@ def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Ten
     positive = (here[0] * here[1]).sum(-1).repeat(2) / temperature
     logits = torch.cat([positive[:, None], negatives], dim=1)
     return (logits.logsumexp(dim=1) - positive).mean()
+
+
+@_full_precision
+def contrast_with(anchors: Tensor, positives: Tensor, negatives: tuple[Tensor, ...], temperature: float) -> Tensor:
+    """−log softmax of each anchor's similarity to its positive, against given features of all other samples.
+
+    Args:
+        anchors, positives: ``(views, n, d)``.
+        negatives: each ``(views, n, d)``, of the same n samples; rows of the anchor's own sample are left out.
+        temperature: divides the cosine similarities.
+
+    >>> z = torch.eye(2).repeat(2, 1, 1)
+    >>> round(contrast_with(z, z, (z,), 1.0).item(), 4)   # log(e + 2) − 1
+    0.5514
+    """
+    views, n, _ = anchors.shape
+    rows = F.normalize(anchors, dim=-1).flatten(0, 1)
+    positive = (rows * F.normalize(positives, dim=-1).flatten(0, 1)).sum(-1, keepdim=True)
+    bank = F.normalize(full(torch.cat([features.flatten(0, 1) for features in negatives])), dim=-1)
+    own = torch.eye(n, dtype=torch.bool, device=rows.device).repeat(views, len(bank) // n)
+    logits = torch.cat([positive, (rows @ bank.T).masked_fill(own, float("-inf"))], dim=1) / temperature
+    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()

@@ -1,7 +1,7 @@
 """Continual-learning strategies: what is replayed, and which features are aligned to which.
 
 >>> " ".join(registry.names())
-'finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr'
+'finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon reset'
 """
 
 # The order of registration is the order of lists.
@@ -12,9 +12,12 @@ from ocssl.strategies.lump import Lump
 from ocssl.strategies.targets import EmaTeacher, Snapshot, StoredFeature, Target
 from ocssl.strategies.alignment import Aligned, CaSSLe, CaSSLeR
 from ocssl.strategies.scale import Scale
-from ocssl.strategies.osiris import OsirisR
+from ocssl.strategies.osiris import OsirisD, OsirisR
 from ocssl.strategies.cla import ClaB, ClaE, ClaR
 from ocssl.strategies.pfr import Pfr
+from ocssl.strategies.sycon import SyCon
+from ocssl.strategies.pocon import Pocon
+from ocssl.strategies.reset import Reset
 from ocssl.strategies import authors
 
 __all__ = [
@@ -29,13 +32,17 @@ __all__ = [
     "Finetune",
     "Lump",
     "MinimumRedundancy",
+    "OsirisD",
     "OsirisR",
     "Pfr",
+    "Pocon",
+    "Reset",
     "Scale",
     "Setup",
     "Snapshot",
     "StoredFeature",
     "Strategy",
+    "SyCon",
     "Target",
     "authors",
     "register",

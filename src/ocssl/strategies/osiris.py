@@ -1,5 +1,8 @@
 """Osiris-R: L = NT-Xent(g(f_stream)) + ½ (L_cross(h(f_stream), h(f_replay)) + NT-Xent(h(f_replay))).
 
+Osiris-D has a distillation loss of CaSSLe's kind, from the encoder at the end of the last experience to the current one
+on stream samples, in the place of NT-Xent(h(f_replay)).
+
 f are backbone features, and g and h are two projectors. In L_cross the two views of a sample are positives; the replay
 samples are the negatives of stream samples, and the other way round (mean of both).
 
@@ -9,15 +12,19 @@ Learning. CoLLAs 2024. arXiv:2404.19132.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+
 import torch
 from torch import Tensor, nn
 
 from ocssl.batch import Batch, Step
-from ocssl.losses import cross_contrast, nt_xent
+from ocssl.losses import contrastive_distillation, cross_contrast, nt_xent
+from ocssl.memory import Memory
 from ocssl.methods import Dims
-from ocssl.nn import Features, projector
+from ocssl.nn import Encoder, Features, predictor, projector
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.targets import Snapshot
 
 
 @register("osiris-r")
@@ -61,8 +68,12 @@ class OsirisR(Strategy):
                 [cross_contrast(fresh, replay, self.temperature), cross_contrast(replay, fresh, self.temperature)]
             ).mean()
             parts["cross"] = 0.5 * across
-            parts["replay"] = 0.5 * nt_xent(*replay, temperature=self.temperature)
+            parts |= self.past_loss(step, replay)
         return parts
+
+    def past_loss(self, step: Step, replay: Tensor) -> dict[str, Tensor]:
+        """What keeps the past: the contrast within the replay samples, h of which is ``(views, n, d)``."""
+        return {"replay": 0.5 * nt_xent(*replay, temperature=self.temperature)}
 
     def through_g(self, batch: Batch, features: Features) -> Tensor:
         """g of the stream samples, ``(views, n, d)``."""
@@ -72,3 +83,43 @@ class OsirisR(Strategy):
         """h of the stream samples and of the replay samples."""
         rows = features.through(self.h, features.backbone)
         return rows[:, batch.fresh], rows[:, batch.replay]
+
+
+@register("osiris-d")
+class OsirisD(OsirisR):
+    """Contrast within the stream and with the replay, and distillation from the encoder of the last boundary.
+
+    Source: Zhang et al., CoLLAs 2024, arXiv:2404.19132.
+    """
+
+    label = "Osiris-D"
+
+    def __init__(self, setup: Setup, options: OsirisR.Options) -> None:
+        super().__init__(setup, options)
+        self.aligner = predictor(setup.output_dim, setup.dims.hidden)
+        self.target = Snapshot(setup.encoder)
+
+    def past_loss(self, step: Step, replay: Tensor) -> dict[str, Tensor]:
+        """The distillation loss on stream samples, from the first boundary on."""
+        if not self.target.ready:
+            return {}
+        rows, joint = step.batch.fresh, step.features.joint
+        target = self.target(step.batch, rows, step.views, joint, "projected")
+        predicted = step.features.through(self.aligner, step.features.projected[:, rows])
+        return {"distillation": 0.5 * contrastive_distillation(predicted, target)}
+
+    def boundary(self, encoder: Encoder) -> None:
+        """The current encoder becomes the target."""
+        self.target.boundary(encoder)
+
+    def graph_key(self, memory: Memory | None) -> Hashable:
+        """Changes when replay begins and when there is a target."""
+        return super().graph_key(memory), self.target.ready
+
+    def host_state(self) -> dict[str, int | float | bool]:
+        """Whether there is a target."""
+        return self.target.host_state()
+
+    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
+        """Whether there is a target."""
+        self.target.load_host_state(state)
