@@ -150,7 +150,9 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     # Teachers and snapshots were copied from an untrained encoder when the strategy was built.
     for module in state.strategy.modules():
         if isinstance(module, Encoder):
-            copy_weights(module, state.encoder)
+            copy_weights(module.backbone, state.encoder.backbone)
+            if any(module.projector.parameters()):
+                copy_weights(module.projector, state.encoder.projector)
     learner.budget.spent = spent
     return spent
 
