@@ -91,7 +91,7 @@ class LearnerConfig(Options):
         "Decay of a moving average of the network, which is deployed instead of the network in training; 0: none.",
         ge=0,
         lt=1,
-        since="0.3",
+        since="0.2",
     )
     precision: Literal["auto", "fp32", "bf16", "fp64"] = setting(
         "auto", "Precision of the forward pass; `auto` is bf16 on a GPU and fp32 elsewhere.", affects="numbers"

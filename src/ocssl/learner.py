@@ -17,7 +17,7 @@ from ocssl import checkpoint
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
-from ocssl.common.console import warn
+from ocssl.common.console import progress_bar, warn
 from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
@@ -119,7 +119,9 @@ class Learner:
 
     # ------------------------------------------------------------------ learning
 
-    def partial_fit(self, images: Images, *, callback: Callable[[Learner], object] | None = None) -> Learner:
+    def partial_fit(
+        self, images: Images, *, callback: Callable[[Learner], object] | None = None, progress: bool = False
+    ) -> Learner:
         """Learn from images, in the order given, each seen once.
 
         They are cut into stream minibatches; a remainder waits for the next call.
@@ -128,10 +130,11 @@ class Learner:
             images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images. In a group of
                 processes, this one's part: the stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
+            progress: show a bar on stderr.
         """
         pixels = as_uint8(images, self.config.image_size)
-        with self._alone():
-            return self._partial_fit(pixels, callback)
+        with self._alone(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
+            return self._partial_fit(pixels, callback, advance)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -143,7 +146,9 @@ class Learner:
         finally:
             self._learning.release()
 
-    def _partial_fit(self, pixels: Tensor, callback: Callable[[Learner], object] | None) -> Learner:
+    def _partial_fit(
+        self, pixels: Tensor, callback: Callable[[Learner], object] | None, advance: Callable[[int], None]
+    ) -> Learner:
         with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
             arrived = pixels.to(self.train_state.device, non_blocking=True)
             queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
@@ -153,6 +158,7 @@ class Learner:
             with self._lock:
                 self._pending = queue[start + self.config.stream_batch :]
                 self._fit(queue[start : start + self.config.stream_batch])
+            advance(self.config.stream_batch)
             if callback is not None:
                 callback(self)
         self._pending = queue[whole:].clone()

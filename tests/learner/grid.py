@@ -1,17 +1,22 @@
-"""Every strategy × method × memory that the paper allows."""
+"""Strategies × methods × memories: every pair of two, not every triple."""
 
 from __future__ import annotations
 
-import itertools
-
 import ocssl
+
+METHODS = ("simsiam", "simclr")  # of all strategies
+STRATEGIES = ("er", "cla-r")  # with all methods
 
 
 def combinations() -> list[tuple[str, str | None, str | None]]:
     found: list[tuple[str, str | None, str | None]] = []
     for strategy in ocssl.strategies.registry.names():
         kind = ocssl.strategies.registry.get(strategy)
-        methods = [None] if kind.own_loss else ocssl.methods.registry.names()
+        methods = [None] if kind.own_loss else list(METHODS)
         memories = [None] if kind.default_memory is None else ocssl.memory.registry.names()
-        found += [(strategy, method, memory) for method, memory in itertools.product(methods, memories)]
+        found += [(strategy, methods[0], memory) for memory in memories]
+        found += [(strategy, method, kind.default_memory) for method in methods[1:]]
+        if strategy in STRATEGIES:
+            others = [method for method in ocssl.methods.registry.names() if method not in METHODS]
+            found += [(strategy, method, kind.default_memory) for method in others]
     return found

@@ -88,6 +88,7 @@ CHANGES: list[dict[str, object]] = [
     {"stream_batch": 5},
     {"stream_batch": 5, "batch": 138},
     {"batch": 64},
+    {"optimizer": "lars"},
     {"passes": 1},
     {"probe": {"lr": 0.1}},
     {"probe": {"lr": 0.2}},
@@ -97,7 +98,7 @@ CHANGES: list[dict[str, object]] = [
 ]
 
 
-SINGLE = ("augmentation", "optimizer", "normalize_first")  # have one value, or follow the protocol
+SINGLE = ("augmentation", "normalize_first")  # have one value, or follow the protocol
 
 
 def test_the_digest_of_a_run_stays() -> None:
@@ -132,6 +133,7 @@ def another(name: str, value: object) -> object:
     """A value that a setting takes and does not have."""
     given: dict[str, object] = {
         "cbp": 1000,
+        "average": 0.99,
         "aligner_dim": 64,
         "evaluate": "final",
         "measure_on": "validation",

@@ -1,6 +1,11 @@
 """Two parts: the newest samples, and a selection of the older ones.
 
 A sample that is no longer among the newest competes for a place in the second part, by a draw or by its redundancy.
+
+Jeffrey S. Vitter. Random Sampling with a Reservoir. ACM Transactions on Mathematical Software 11(1), 1985.
+
+Senthil Purushwalkam, Pedro Morgado and Abhinav Gupta. The Challenges of Continuous Self-Supervised Learning. ECCV 2022.
+arXiv:2203.12710.
 """
 
 from __future__ import annotations
@@ -40,6 +45,8 @@ class Hybrid(Memory):
 
     Each sample has a random key from the beginning. Of the older samples, those with the largest keys stay, which makes
     every one of them equally likely to be there.
+
+    Source: the second part is Vitter's, ACM Transactions on Mathematical Software 11(1), 1985.
     """
 
     label = "FIFO + reservoir"
@@ -71,7 +78,10 @@ class Hybrid(Memory):
 
 @register("hybrid-minred")
 class HybridMinRed(MinRed):
-    """Part FIFO, part MinRed: the newest samples, and of the older ones those that are far from each other."""
+    """Part FIFO, part MinRed: the newest samples, and of the older ones those that are far from each other.
+
+    Source: the second part is that of Purushwalkam et al., ECCV 2022, arXiv:2203.12710.
+    """
 
     label = "FIFO + MinRed"
 

@@ -40,7 +40,7 @@ class Method(nn.Module):
     class Options(ocssl.options.Options):
         """Settings of the method."""
 
-        views: int = setting(2, "Views of each image in a step.", symbol="n_v", ge=2, le=64, since="0.3")
+        views: int = setting(2, "Views of each image in a step.", symbol="n_v", ge=2, le=64, since="0.2")
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()

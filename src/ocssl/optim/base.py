@@ -29,12 +29,12 @@ class Optimizer:
 
     class Options(ocssl.options.Options):
         lr: float = setting(0.1, "Learning rate.", common=True, ge=0)
-        warmup: int = setting(0, "Steps in which the learning rate rises to lr.", ge=0, since="0.3")
+        warmup: int = setting(0, "Steps in which the learning rate rises to lr.", ge=0, since="0.2")
         anneal: int = setting(
             0,
             "Steps in which the learning rate falls to 0 at the end of a run, or when `Learner.anneal` is called.",
             ge=0,
-            since="0.3",
+            since="0.2",
         )
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:

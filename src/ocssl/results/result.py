@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ocssl.common.console import percent
 from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.plugins import Plugin
@@ -118,6 +119,12 @@ class Result(BaseModel):
     started: str
     finished: str
     format: Literal[2] = 2
+
+    def __repr__(self) -> str:
+        """Its name and what was measured; ``model_dump()`` has the rest."""
+        return f"Result({self.name}: Final {percent(self.final)}, Avg {percent(self.avg)}, CBP {self.cbp_spent:,})"
+
+    __str__ = __repr__
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
