@@ -10,7 +10,20 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ocssl.losses import cross_contrast, negative_cosine, nt_xent, relation_distillation, supervised_contrastive
+from ocssl.losses import (
+    barlow_twins,
+    coding_rate,
+    cross_contrast,
+    info_nce,
+    mean_agreement,
+    negative_cosine,
+    nt_xent,
+    relation_distillation,
+    sigreg,
+    soft_cross_entropy,
+    supervised_contrastive,
+    vicreg,
+)
 
 repeatable = settings(deadline=None, derandomize=True)
 sizes = st.integers(2, 7)
@@ -252,11 +265,26 @@ LOSSES = {
     ),
     "relation_distillation": (relation_distillation, unit(6, 5, seed=0), unit(6, 5, seed=1)),
     "cross_contrast": (cross_contrast, rows(2, 6, 5, seed=0), rows(2, 4, 5, seed=1)),
+    "info_nce": (info_nce, rows(2, 6, 5, seed=0), rows(2, 6, 5, seed=1), unit(4, 5, seed=2)),
+    "barlow_twins": (barlow_twins, rows(3, 6, 5, seed=0)),
+    "vicreg": (vicreg, rows(3, 6, 5, seed=0) / 20),
+    "soft_cross_entropy": (soft_cross_entropy, rows(2, 6, 5, seed=0), rows(2, 6, 5, seed=1).softmax(-1)),
+    "mean_agreement": (mean_agreement, rows(3, 6, 5, seed=0)),
+    "coding_rate": (coding_rate, rows(3, 6, 5, seed=0)),
+    "sigreg": (sigreg, rows(3, 6, 5, seed=0), rows(5, 4, seed=1)),
 }
 everywhere = pytest.mark.parametrize("name", LOSSES)
 
 
-@pytest.mark.parametrize("loss", [negative_cosine, relation_distillation])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        negative_cosine,
+        relation_distillation,
+        soft_cross_entropy,
+        lambda student, target: info_nce(student, target, unit(5, 3, seed=2)),
+    ],
+)
 def test_no_gradient_reaches_the_target(loss):
     student = unit(4, 3, seed=0).requires_grad_()
     target = unit(4, 3, seed=1).requires_grad_()

@@ -13,10 +13,11 @@ from ocssl.errors import ConfigError
 from ocssl.registry import Registry, unknown
 
 
-def test_the_shipped_names_are_those_of_the_paper_in_its_order():
+def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
     expected = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr"
     assert strategies.registry.names() == expected.split()
-    assert methods.registry.names() == ["simsiam", "simclr"]
+    expected = "simsiam simclr byol moco barlow vicreg swav dino emp lejepa"
+    assert methods.registry.names() == expected.split()
     assert memory.registry.names() == ["fifo", "reservoir", "minred"]
     assert optim.registry.names() == ["sgd"]
     assert augment.registry.names() == ["simclr"]

@@ -250,6 +250,8 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     found: dict[str, Any] = {"joint_views": chosen["variant"] != "authors"}
     if "normalize_first" in parts.augmentation.Options.model_fields:
         found["normalize_first"] = chosen["variant"] == "authors"
+    if parts.method is not None and parts.strategy.default_views is not None:
+        found["views"] = parts.strategy.default_views
     stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
     if isinstance(stream_batch, int):
         found["batch"] = parts.strategy.default_batch(stream_batch)

@@ -216,3 +216,175 @@ def contrast_with(anchors: Tensor, positives: Tensor, negatives: tuple[Tensor, .
     own = torch.eye(n, dtype=torch.bool, device=rows.device).repeat(views, len(bank) // n)
     logits = torch.cat([positive, (rows @ bank.T).masked_fill(own, float("-inf"))], dim=1) / temperature
     return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
+
+
+# ---------------------------------------------------------------------- losses of one method each
+
+
+@_full_precision
+def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2) -> Tensor:
+    """Each query finds its key among the vectors of a queue; the mean over all queries and keys.
+
+    Args:
+        query: ``(..., n, d)``.
+        key: ``(..., n, d)``, broadcast against ``query``; receives no gradient.
+        queue: ``(k, d)``, the negatives, of length 1.
+        temperature: divides the cosine similarities.
+
+    >>> z = torch.eye(3)
+    >>> round(info_nce(z[:1], z[:1], z[1:], temperature=1.0).item(), 4)   # log(e + 2) − 1
+    0.5514
+    """
+    query, key = F.normalize(query, dim=-1), F.normalize(key.detach(), dim=-1)
+    positive = (query * key).sum(-1) / temperature
+    negatives = (query @ queue.T / temperature).logsumexp(-1)
+    return (torch.logaddexp(positive, negatives) - positive).mean()
+
+
+@_full_precision
+def barlow_twins(views: Tensor, redundancy: float = 0.0051) -> Tensor:
+    """Σₖ (1 − Cₖₖ)² + λ Σₖ≠ₗ Cₖₗ² with the cross-correlation C of two views; the mean over all pairs of views.
+
+    The sum of all Cₖₗ² is computed from the n × n products of samples, which is less work than C where n < d.
+
+    Args:
+        views: ``(views, n, d)``.
+        redundancy: λ.
+
+    >>> z = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    >>> round(barlow_twins(torch.stack([z, z.flip(1)]), redundancy=0.5).item(), 3)   # C = [[0, 1], [1, 0]]
+    3.0
+    """
+    n = views.shape[1]
+    centred = views - views.mean(1, keepdim=True)
+    normal = centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
+    products = normal @ normal.mT / n
+    diagonal = torch.einsum("vnd,wnd->vwd", normal, normal) / n
+    everything = torch.einsum("vab,wab->vw", products, products)
+    pairs = (1 - diagonal).square().sum(-1) + redundancy * (everything - diagonal.square().sum(-1))
+    return _mean_of_pairs(pairs)
+
+
+def _mean_of_pairs(pairs: Tensor) -> Tensor:
+    """The mean of a ``(views, views)`` matrix without its diagonal."""
+    views = len(pairs)
+    return (pairs * (1 - torch.eye(views, dtype=pairs.dtype, device=pairs.device))).sum() / (views * (views - 1))
+
+
+@_full_precision
+def vicreg(views: Tensor, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Tensor:
+    """Squared distances of the views, a hinge on standard deviations below 1, and squared covariances.
+
+    The mean over pairs of views of their mean squared difference, the mean over views of the hinge, and twice the mean
+    over views of the sum of squared covariances divided by d, each with its weight.
+
+    Args:
+        views: ``(views, n, d)``.
+
+    >>> z = torch.tensor([[2.0, 2.0], [2.0, -2.0], [-2.0, 2.0], [-2.0, -2.0]])   # deviations above 1, no covariance
+    >>> vicreg(torch.stack([z, z + 1])).item()
+    25.0
+    """
+    count, n, d = views.shape
+    spread = 2 * count / (count - 1) * (views - views.mean(0)).square().mean()
+    centred = views - views.mean(1, keepdim=True)
+    variances = centred.square().sum(1) / max(n - 1, 1)
+    hinge = F.relu(1 - torch.sqrt(variances + 1e-4)).mean()
+    products = centred @ centred.mT / max(n - 1, 1)
+    others = (products.square().sum() - variances.square().sum()) / (count * d)
+    return invariance * spread + variance * hinge + covariance * 2 * others
+
+
+@_full_precision
+def prototype_scores(features: Tensor, prototypes: Tensor) -> Tensor:
+    """The cosine of every feature ``(..., n, d)`` and every prototype ``(k, d)``: ``(..., n, k)``."""
+    return F.normalize(features, dim=-1) @ F.normalize(prototypes, dim=-1).T
+
+
+@_full_precision
+def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
+    """Soft assignments of samples to prototypes that use all prototypes about equally, without gradient.
+
+    Columns and rows of exp(scores / ε) are scaled in turn until each prototype has n / k samples; at the end each row
+    sums to 1.
+
+    Args:
+        scores: ``(..., n, k)``.
+
+    >>> sinkhorn(torch.tensor([[1.0, 0.9], [1.0, 0.0]])).argmax(1).tolist()   # one sample each
+    [1, 0]
+    """
+    scores = scores.detach()
+    shares = ((scores - scores.amax((-2, -1), keepdim=True)) / epsilon).exp()
+    for _ in range(iterations):
+        shares = shares / shares.sum(-2, keepdim=True)
+        shares = shares / shares.sum(-1, keepdim=True)
+    return shares
+
+
+@_full_precision
+def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """−Σₖ target log softmax(logits), averaged over all axes but the last. The target receives no gradient.
+
+    >>> round(soft_cross_entropy(torch.zeros(1, 4), torch.full((1, 4), 0.25)).item(), 4)   # log 4
+    1.3863
+    """
+    return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
+
+
+@_full_precision
+def mean_agreement(views: Tensor) -> Tensor:
+    """The cosine of each view and the mean of all views of a sample, averaged: ``(views, n, d)`` to a scalar.
+
+    Features are taken at length 1. The gradient goes through the mean, too.
+
+    >>> round(mean_agreement(torch.eye(2)[:, None]).item(), 4)   # cos 45°
+    0.7071
+    """
+    unit = F.normalize(views, dim=-1)
+    return F.cosine_similarity(unit, unit.mean(0, keepdim=True), dim=-1).mean()
+
+
+@_full_precision
+def coding_rate(features: Tensor, epsilon: float = 0.2) -> Tensor:
+    """½ log det(I + d/(n ε) Z Zᵀ) of rows Z at length 1, averaged over all axes but the last two.
+
+    The determinant of the n × n matrix equals that of the d × d matrix I + d/(n ε) Zᵀ Z.
+
+    Args:
+        features: ``(..., n, d)``.
+
+    >>> round(coding_rate(torch.eye(2), epsilon=1.0).item(), 4)   # ½ log 2²
+    0.6931
+    """
+    n, d = features.shape[-2:]
+    unit = F.normalize(features, dim=-1)
+    matrix = torch.eye(n, dtype=unit.dtype, device=unit.device) + d / (n * epsilon) * unit @ unit.mT
+    # The eigenvalues lie between 1 and 1 + d/ε, so the factorisation succeeds; to check it would wait for the device.
+    factor: Tensor = torch.linalg.cholesky_ex(matrix, check_errors=False).L
+    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).mean()
+
+
+@_full_precision
+def sigreg(features: Tensor, directions: Tensor, reach: float = 5.0, knots: int = 17) -> Tensor:
+    """Sliced Epps–Pulley statistic: how far features are from an isotropic standard normal distribution.
+
+    n ∫ |φₙ(t) − exp(−t²/2)|² exp(−t²/2) dt over [−reach, reach] by the trapezoidal rule, with the empirical
+    characteristic function φₙ of the features along each direction; the mean over directions and over all axes but the
+    last two.
+
+    Args:
+        features: ``(..., n, d)``.
+        directions: ``(d, m)``, each column of any length.
+        knots: points of the rule, an odd number.
+
+    >>> round(sigreg(torch.zeros(1, 3), torch.eye(3)).item(), 4)   # √(2π) (1 − 2/√2 + 1/√3)
+    0.4089
+    """
+    t = torch.linspace(0, reach, knots // 2 + 1, dtype=features.dtype, device=features.device)
+    normal = torch.exp(-t.square() / 2)
+    weight = normal * 2 * reach / (knots // 2)  # both halves of a symmetric integrand
+    weight = torch.cat([weight[:1] / 2, weight[1:-1], weight[-1:] / 2])
+    angles = (features @ F.normalize(directions, dim=0))[..., None] * t
+    error = (angles.cos().mean(-3) - normal).square() + angles.sin().mean(-3).square()
+    return features.shape[-2] * (error @ weight).mean()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import ocssl
-from ocssl.checks import check_memory, check_method, check_strategy
+from ocssl.checks import check_memory, check_method, check_strategy, small_learner, small_stream
 from ocssl.memory import Memory
 from ocssl.strategies import Strategy
 
@@ -29,9 +29,16 @@ def test_every_strategy_keeps_the_contract_in_its_variants(name: str, variant: s
     check_strategy(name, variant=variant)
 
 
-@pytest.mark.parametrize("name", ocssl.methods.registry.names())
-def test_every_method_keeps_the_contract(name: str) -> None:
-    check_method(name)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(name, options, marks=[] if (name, options) == ("simsiam", {}) else pytest.mark.slow)
+        for name in ocssl.methods.registry.names()
+        for options in ({}, {"views": 4})
+    ],
+)
+def test_every_method_keeps_the_contract(name: str, options: dict[str, int]) -> None:
+    check_method(name, **options)
 
 
 @pytest.mark.parametrize("name", [*ocssl.memory.registry.names(), "part-and-select"])
@@ -48,6 +55,14 @@ def test_the_variants_of_minred_keep_the_contract(registered) -> None:
 @pytest.mark.parametrize("name", ["cassle", "cassle-r"])
 def test_the_original_cassle_keeps_the_contract_with_simclr(name: str) -> None:
     check_strategy(name, variant="original", method="simclr")
+
+
+@pytest.mark.parametrize("distance", ["method", "original"])
+@pytest.mark.parametrize("method", ["byol", "moco", "barlow", "vicreg"])
+def test_the_original_cassle_learns_with_the_distances_of_each_method(method: str, distance: str) -> None:
+    learner = small_learner("cassle", variant="original", method=method, distance=distance, views=3, lr=0.002)
+    learner.partial_fit(small_stream(12)).boundary().partial_fit(small_stream(12))
+    assert torch.tensor(learner.losses["alignment"]).isfinite()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from helpers.steps import step_of
 from ocssl.checks import small_learner, small_stream
-from ocssl.losses import contrastive_distillation, cross_contrast, nt_xent
+from ocssl.losses import coding_rate, contrastive_distillation, cross_contrast, nt_xent
 from ocssl.strategies import OsirisD, Pocon, Reset, SyCon
 
 
@@ -112,3 +112,14 @@ def test_a_reset_sets_the_encoder_back_and_lets_the_optimiser_forget(keep: float
     learner.partial_fit(stream[20:])
     assert any(tensor.any() for tensor in state.optimizer.moments().values())
     assert learner.train_state.strategy.host_state() == {"resets": 1}
+
+
+def test_cmp_adds_the_coding_rate_of_eight_views_of_the_stream() -> None:
+    learner = small_learner("cmp", method="simclr", spread=0.1).partial_fit(small_stream(20))
+    assert (learner.config.to_dict()["views"], learner.train_state.memory) == (8, None)
+    assert learner.budget.spent == 8 * 20 * 2
+    output = learner.output
+    assert output is not None
+    rate = coding_rate(output.features.projected)
+    torch.testing.assert_close(output.losses["spread"], -0.1 * rate)
+    assert small_learner("cmp", views=3).config.to_dict()["views"] == 3

@@ -1,7 +1,7 @@
 """Continual-learning strategies: what is replayed, and which features are aligned to which.
 
 >>> " ".join(registry.names())
-'finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon reset'
+'finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon cmp reset'
 """
 
 # The order of registration is the order of lists.
@@ -17,6 +17,7 @@ from ocssl.strategies.cla import ClaB, ClaE, ClaR
 from ocssl.strategies.pfr import Pfr
 from ocssl.strategies.sycon import SyCon
 from ocssl.strategies.pocon import Pocon
+from ocssl.strategies.cmp import Cmp
 from ocssl.strategies.reset import Reset
 from ocssl.strategies import authors
 
@@ -27,6 +28,7 @@ __all__ = [
     "ClaB",
     "ClaE",
     "ClaR",
+    "Cmp",
     "EmaTeacher",
     "ExperienceReplay",
     "Finetune",

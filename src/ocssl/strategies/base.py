@@ -68,6 +68,9 @@ class Strategy(nn.Module):
     label: ClassVar[str] = ""
     """The name in tables and figures, e.g. ``"CLA-E"``; empty: the registered name."""
 
+    default_views: ClassVar[int | None] = None
+    """Views of each image where no other number is chosen; None: the method's own."""
+
     default_memory: ClassVar[str | None] = None
     """The memory where no other is chosen. None: the strategy has no memory."""
 

@@ -1,0 +1,57 @@
+"""VICReg: L = 25 s(Z₁, Z₂) + 25 · ½ [v(Z₁) + v(Z₂)] + c(Z₁) + c(Z₂).
+
+s is the mean squared difference of the projected features of two views, v the mean of max(0, 1 − standard deviation)
+over the features, and c the sum of squared covariances of different features, divided by their number. With more views,
+s is the mean over all pairs, and v and c are means over the views, c counted twice. The weights and the ½ are those of
+the paper's code.
+
+Adrien Bardes, Jean Ponce and Yann LeCun. VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised
+Learning. ICLR 2022. arXiv:2105.04906.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ocssl.batch import Step
+from ocssl.losses import full, vicreg
+from ocssl.methods.base import Dims, Method, register
+from ocssl.nn import mlp
+from ocssl.options import setting
+
+
+@register("vicreg")
+class VICReg(Method):
+    """Brings views together, while each feature varies over the batch and no two features covary.
+
+    Source: Bardes et al., ICLR 2022, arXiv:2105.04906.
+    """
+
+    class Options(Method.Options):
+        invariance: float = setting(25.0, "Weight of the squared differences between views.", ge=0)
+        variance: float = setting(25.0, "Weight of the hinge on the standard deviations.", ge=0)
+        covariance: float = setting(1.0, "Weight of the squared covariances.", ge=0)
+
+    def __init__(self, dims: Dims, options: Options | None = None) -> None:
+        super().__init__(dims, options)
+        options = options or self.Options()
+        self.weights = options.invariance, options.variance, options.covariance
+
+    def projector(self) -> nn.Module:
+        """Three layers, no batch norm at the end, which would fix the variances."""
+        return mlp(self.dims.feature, self.dims.hidden, self.dims.hidden, self.dims.output)
+
+    def loss(self, step: Step) -> Tensor:
+        """Invariance, variance and covariance of all views."""
+        return vicreg(step.features.projected, *self.weights)
+
+    def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """The loss of prediction and target, averaged over the views."""
+        pairs = zip(predicted, target.detach(), strict=True)
+        return torch.stack([vicreg(torch.stack(pair), *self.weights) for pair in pairs]).mean()
+
+    def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
+        """The mean squared difference times 25, its weight in CaSSLe's own code."""
+        return 25 * F.mse_loss(full(predicted), full(target.detach()))

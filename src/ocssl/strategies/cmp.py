@@ -1,0 +1,39 @@
+"""CMP, continual multi-patches: L = L_SSL − λ · R, over many views of stream samples; nothing is stored.
+
+L_SSL is the loss of the method over all views, and R the coding rate of the projected features, which keeps them from
+collapsing in minibatches of a few samples.
+
+Giacomo Cignoni, Andrea Cossu, Alexandra Gomez-Villa, Joost van de Weijer and Antonio Carta. Replay-free Online
+Continual Learning with Self-Supervised MultiPatches. ESANN 2025. arXiv:2502.09140.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ocssl.batch import Step
+from ocssl.losses import coding_rate
+from ocssl.options import setting
+from ocssl.strategies.base import Setup, Strategy, register
+
+
+@register("cmp")
+class Cmp(Strategy):
+    """Many views of the stream samples in the place of a memory, and a coding rate against collapse.
+
+    Source: Cignoni et al., ESANN 2025, arXiv:2502.09140.
+    """
+
+    label = "CMP"
+    default_views = 8
+
+    class Options(Strategy.Options):
+        spread: float = setting(0.005, "Weight of the coding rate of the views.", symbol="λ", ge=0)
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.spread = options.spread
+
+    def penalty(self, step: Step) -> dict[str, Tensor]:
+        """−λ times the coding rate of each view, averaged over the views."""
+        return {"spread": -self.spread * coding_rate(step.features.projected)}
