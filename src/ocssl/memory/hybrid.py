@@ -46,7 +46,7 @@ class Hybrid(Memory):
     Each sample has a random key from the beginning. Of the older samples, those with the largest keys stay, which makes
     every one of them equally likely to be there.
 
-    Source: the second part is Vitter's, ACM Transactions on Mathematical Software 11(1), 1985.
+    Source: Vitter, ACM Transactions on Mathematical Software 11(1), 1985, for the second part.
     """
 
     label = "FIFO + reservoir"
@@ -80,7 +80,7 @@ class Hybrid(Memory):
 class HybridMinRed(MinRed):
     """Part FIFO, part MinRed: the newest samples, and of the older ones those that are far from each other.
 
-    Source: the second part is that of Purushwalkam et al., ECCV 2022, arXiv:2203.12710.
+    Source: Purushwalkam et al., ECCV 2022, arXiv:2203.12710, for the second part.
     """
 
     label = "FIFO + MinRed"
