@@ -34,7 +34,7 @@ def test_a_few_minibatches_move_the_weights_and_leave_targets_alone(strategy, me
 def test_the_loss_falls_over_a_longer_run(strategy, method, memory) -> None:
     replays = ocssl.strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     learner = small_learner(
-        strategy, method=method, memory=memory, memory_size=memory and 36, batch=24,
+        strategy, method=method, memory=memory, memory_size=memory and 48, batch=24,
         stream_batch=8 if replays else 24, passes=2 if replays else 6,
     )  # fmt: skip
     images = colours(36)
@@ -74,12 +74,13 @@ def test_the_budget_is_what_was_really_trained_on(strategy, method, memory) -> N
     learner = small_learner(strategy, method=method, memory=memory)
     composition = ocssl.strategies.registry.get(strategy).composition
     replay = {"stream": 0, "mixed": 0, "stream+replay": 8, "replay": 12}[composition]
+    views = {"pocon": 4, "cmp": 8}.get(strategy, 2)  # two networks, and many views
     expected, held = 0, 0
     for n in [4] * 10 + [2]:  # ten minibatches and a flushed remainder
         if composition == "replay":
             held = min(held + n, 20)
         replaying = replay > 0 and held > replay
-        expected += 2 * 2 * (replay if replaying and composition == "replay" else n + replay * replaying)
+        expected += 2 * views * (replay if replaying and composition == "replay" else n + replay * replaying)
         if composition != "replay":
             held = min(held + n, 20)
     learner.partial_fit(small_stream(42)).flush()

@@ -1,0 +1,56 @@
+"""Parts outside the package, as docs/extending.md prints them: used by name in runs, killed, and resumed to the bit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_killed_runs import contents
+
+from helpers.command import TINY, Command, as_options, wait_for
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+CASES: dict[str, dict[str, object]] = {
+    "a method with a target network and a queue": {"strategy": "er", "method": "METHOD"},
+    "a memory with a column": {"strategy": "er", "memory": "surprising"},
+    "an optimiser": {"strategy": "cla-r", "optimizer": "sign", "lr": 0.001, "warmup": 5},
+    "a deployed teacher": {"strategy": "cla-teacher"},
+}
+
+
+@pytest.fixture(scope="module")
+def package(ocssl_module: Command) -> Path:
+    """A package with every printed part, in the folder of the commands."""
+    folder = ocssl_module.folder / "mylab"
+    folder.mkdir()
+    printed = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+    wanted = [block for block in printed if re.search(r"^@register\(", block, flags=re.M)]
+    for number, block in enumerate(wanted):
+        code = re.sub(r"^(ocssl\.checks|learner = ).*\n", "", block, flags=re.M)
+        (folder / f"part{number}.py").write_text(code)
+    names = "".join(f"from mylab import part{number}\n" for number in range(len(wanted)))
+    (folder / "__init__.py").write_text(names)
+    return folder
+
+
+def method_of_the_page() -> str:
+    section = PAGE.read_text(encoding="utf-8").split("\n## A method\n")[1].split("\n## ")[0]
+    return re.findall(r'^@register\("([\w-]+)"\)', section, flags=re.M)[0]
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize("case", CASES)
+def test_a_part_of_another_package_is_killed_and_resumed_to_the_bit(ocssl_module: Command, case: str) -> None:
+    chosen = {name: method_of_the_page() if value == "METHOD" else value for name, value in CASES[case].items()}
+    options = as_options(TINY | {"checkpoint_samples": 24} | chosen)
+    whole, killed = (ocssl_module.folder / f"{kind} {case}" for kind in ("whole", "killed"))
+    code, _, err = ocssl_module("run", "--plugin", "mylab", "--quiet", "-o", whole, *options)
+    assert code == 0, err
+    process = ocssl_module.start("run", "--plugin", "mylab", "--quiet", "-o", killed, *options)
+    wait_for(lambda: (killed / "checkpoints" / "000002").exists())
+    process.kill()
+    process.wait()
+    code, _, err = ocssl_module("run", "--plugin", "mylab", "--quiet", "--resume", killed)
+    assert code == 0, err
+    assert contents(killed) == contents(whole)
