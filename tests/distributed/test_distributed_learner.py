@@ -12,7 +12,7 @@ import torch
 from crew import together
 from torch import Tensor
 
-from ocssl import Learner, distributed, strategies
+from ocssl import Learner, distributed, methods, strategies
 from ocssl.data.shapes import draw
 
 pytestmark = pytest.mark.scale
@@ -20,7 +20,18 @@ pytestmark = pytest.mark.scale
 STEPS = 50
 PAPER = [(strategy, method) for strategy in ("er", "cla-b", "cla-r", "cla-e") for method in ("simsiam", "simclr")]
 OTHERS = [(name, None) for name in ("finetune", "minred", "lump", "cassle", "cassle-r", "scale", "osiris-r", "pfr")]
-UNEVEN = [("cla-r", "simsiam"), ("er", "simclr")]
+UNEVEN = [("cla-r", "simsiam"), ("er", "simclr"), ("er", "moco")]
+# Every other method, with its settings: three views, and queues and prototypes that a few steps fill.
+METHODS = {
+    "byol": {},
+    "moco": {"queue_size": 100},
+    "barlow": {"lr": 0.01},
+    "vicreg": {"lr": 0.001},
+    "swav": {"prototypes": 20},
+    "dino": {"prototypes": 20},
+    "emp": {},
+    "lejepa": {"directions": 20},
+}
 STREAM_BATCH = 8
 
 
@@ -82,6 +93,9 @@ def _two(folder: Path) -> None:
         put_down(learn(make(strategy, method), stream(STEPS * STREAM_BATCH)), folder / f"{strategy}-{method}")
     for strategy, method in OTHERS:
         put_down(learn(make(strategy, method), stream(15 * STREAM_BATCH)), folder / f"{strategy}-{method}")
+    for method, settings in METHODS.items():
+        learner = learn(make("cla-e", method, views=3, **settings), stream(15 * STREAM_BATCH))
+        put_down(learner, folder / f"method-{method}")
     _save_and_go_on(folder)
     rank = distributed.current().rank
     apart = learn(make("cla-e", "simsiam", sync_norm=False, precision="fp32"), stream(10 * STREAM_BATCH))
@@ -111,6 +125,16 @@ def test_two_processes_are_where_one_is_after_fifty_steps(pairs: Path, strategy:
 @pytest.mark.parametrize(("strategy", "method"), OTHERS)
 def test_so_they_are_for_every_other_strategy(pairs: Path, strategy: str, method: str | None) -> None:
     assert_same(pairs / f"{strategy}-{method}", learn(make(strategy, method), stream(15 * STREAM_BATCH)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_so_they_are_for_every_other_method(pairs: Path, method: str) -> None:
+    alone = learn(make("cla-e", method, views=3, **METHODS[method]), stream(15 * STREAM_BATCH))
+    assert_same(pairs / f"method-{method}", alone)
+
+
+def test_every_method_is_tried() -> None:
+    assert {method for _, method in PAPER} | METHODS.keys() == set(methods.registry.names())
 
 
 def test_what_two_saved_goes_on_in_two_and_in_one_without_losing_or_repeating_an_image(pairs: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ocssl
-from ocssl import strategies
+from ocssl import methods, strategies
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -15,23 +15,23 @@ def images(n: int) -> torch.Tensor:
     return torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(5)).cuda()
 
 
-def learner(strategy: str, execution: str, precision: str = "fp32", variant: str = "default") -> ocssl.Learner:
+def learner(
+    strategy: str, execution: str, precision: str = "fp32", variant: str = "default", **settings: object
+) -> ocssl.Learner:
     kind = strategies.registry.get(strategy, variant)
     kept = {} if kind.default_memory is None else {"memory_size": 64}
-    return ocssl.Learner(
-        strategy=strategy,
-        variant=variant,
-        backbone="resnet18-w16",
-        batch=10 if kind.composition in ("stream", "mixed") else 30,
-        passes=2,
-        lr=0.01,
-        hidden_dim=64,
-        output_dim=128,
-        device="cuda",
-        execution=execution,
-        precision=precision,
-        **kept,
-    )
+    known = {
+        "backbone": "resnet18-w16",
+        "batch": 10 if kind.composition in ("stream", "mixed") else 30,
+        "passes": 2,
+        "lr": 0.01,
+        "hidden_dim": 64,
+        "output_dim": 128,
+        "device": "cuda",
+        "execution": execution,
+        "precision": precision,
+    }
+    return ocssl.Learner(strategy=strategy, variant=variant, **known | kept | settings)
 
 
 CASES = [
@@ -56,6 +56,22 @@ def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str, 
     assert torch.equal(eager[1], graph[1]), "the generators have drawn differently"
     assert eager[2] == graph[2]
     torch.testing.assert_close(graph[0], eager[0], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("execution", ["graph", "compiled"])
+@pytest.mark.parametrize("views", [2, 8])
+@pytest.mark.parametrize("method", methods.registry.names())
+def test_every_method_is_captured_and_compiled(method: str, views: int, execution: str) -> None:
+    histories = {}
+    for kind in ("eager", execution):
+        subject = learner("cla-e", kind, method=method, views=views, lr=0.001)
+        history: list[float] = []
+        subject.partial_fit(images(120), callback=lambda s, h=history: h.append(s.losses["total"]))
+        histories[kind] = torch.tensor(history), subject.train_state.generator.get_state(), subject.budget.spent
+    eager, other = histories["eager"], histories[execution]
+    assert torch.equal(other[1], eager[1]), "the generators have drawn differently"
+    assert other[2] == eager[2]
+    torch.testing.assert_close(other[0], eager[0], rtol=1e-2, atol=1e-3)
 
 
 def test_a_compiled_run_has_the_draws_of_an_eager_one_and_its_losses_but_for_rounding() -> None:

@@ -80,7 +80,7 @@ def test_the_alignment_strategy_passes_its_check() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"method": "barlow", "redundancy": 0.01},
+        {"method": "ressl", "slots": 50},
         {"memory": "random"},
         {"optimizer": "sign", "lr": 0.002},
         {"augmentation": "simclr-noise", "noise": 0.5},

@@ -27,7 +27,7 @@ class BarlowTwins(Method):
     """
 
     class Options(Method.Options):
-        redundancy: float = setting(0.0051, "Weight of the off-diagonal correlations.", symbol="λ", ge=0)
+        redundancy: float = setting(0.0051, "Weight of the off-diagonal correlations.", ge=0)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__(dims, options)

@@ -28,8 +28,8 @@ class EMP(Method):
 
     class Options(Method.Options):
         views: int = Method.Options.with_default("views", 20)
-        rate_weight: float = setting(0.005, "Weight of the coding rate.", symbol="λ", ge=0)
-        rate_epsilon: float = setting(0.2, "Squared precision of the coding rate.", symbol="ε", gt=0)
+        rate_weight: float = setting(0.005, "Weight of the coding rate.", ge=0)
+        rate_epsilon: float = setting(0.2, "Squared precision of the coding rate.", gt=0)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         options = options or self.Options()

@@ -31,7 +31,7 @@ class LeJEPA(Method):
     class Options(Method.Options):
         views: int = Method.Options.with_default("views", 8)
         sigreg_weight: float = setting(
-            0.05, "Weight of SIGReg; the rest to 1 weighs the distance of the views.", symbol="λ", ge=0, le=1
+            0.05, "Weight of SIGReg; the rest to 1 weighs the distance of the views.", ge=0, le=1
         )
         directions: int = setting(1024, "Random directions along which features are tested.", ge=1)
 
