@@ -3,13 +3,14 @@
 The bare step is the ceiling: views that lie ready on the device, forward, loss, backward, fused SGD, captured as a
 CUDA graph (and compiled, where ours is). It has no stream, no memory, no augmentation, no teacher update. Where the
 strategy's loss needs more than plain training (a teacher's forward pass, an aligner, a second head, Osiris' four
-contrasts), so does the bare step.
+contrasts), so does the bare step. The loss of a method, with its heads and its target's forward pass, is the same in both.
 
 A minibatch is measured at several numbers of passes, so that what a run costs can be drawn against its CBP
 (``benchmarks/times.py``).
 
     python benchmarks/gpu.py --output gpu.json            # all strategies, graph and compiled
     python benchmarks/gpu.py --strategies er cla-e --batches 138 --executions graph
+    python benchmarks/gpu.py --methods all                # every method with replay, 2 views of 138 and 8 of 34 images
 """
 
 from __future__ import annotations
@@ -26,22 +27,27 @@ import torch
 from torch import Tensor
 
 import ocssl
+from ocssl.batch import Batch, Step
 from ocssl.losses import cross_contrast, negative_cosine, nt_xent
+from ocssl.methods import Dims
 from ocssl.nn import Encoder, ResNet18, channels_last, frozen_copy, predictor, projector
+from ocssl.options import validate
 
 PASSES = (1, 3, 6)
 ALIGNED = {"cla-b": "stream", "cassle": "stream", "pfr": "stream", "cla-e": "replay", "cassle-r": "replay"}
 TEACHERS = {**ALIGNED, "scale": "all"}  # which rows a frozen or trailing copy sees too
 ALIGNERS = {**ALIGNED, "cla-r": "replay"}  # and which pass a head that predicts older features
-GRID = [
-    *((strategy, batch) for batch in (138, 30) for strategy in ocssl.strategies.names()),
-    *((strategy, 10) for strategy in ("er", "cla-r", "cla-e", "cla-b", "cassle", "pfr", "lump", "finetune")),
+PAPER = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr".split()
+Row = tuple[str, str, int, int]  # strategy, method, views, batch
+GRID: list[Row] = [
+    *((strategy, "simsiam", 2, batch) for batch in (138, 30) for strategy in PAPER),
+    *((strategy, "simsiam", 2, 10) for strategy in "er cla-r cla-e cla-b cassle pfr lump finetune".split()),
 ]
 
 
 def stream_rows(strategy: str, batch: int) -> int:
     """How many rows of a batch come from the stream: the paper's ten, a third of a batch that small, or all."""
-    whole = ocssl.strategies.get(strategy).composition in ("stream", "mixed")
+    whole = ocssl.strategies.registry.get(strategy).composition in ("stream", "mixed")
     return batch if whole else min(10, batch // 3)
 
 
@@ -58,17 +64,24 @@ def median_ms(run: Callable[[], object], repeats: int) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
+def bare_step(strategy: str, method: str, n_views: int, batch: int, compile: bool) -> Callable[[], object]:
     """A captured training step on resident random views."""
     torch.manual_seed(0)
-    encoder = Encoder(ResNet18(), projector(512, 512, 2048), 512).cuda()
-    head, aligner, second = predictor(2048, 512).cuda(), predictor(2048, 512).cuda(), projector(512, 512, 2048).cuda()
+    kind = ocssl.methods.registry.get(method)
+    objective = kind(Dims(512, 512, 2048), validate(kind.Options, {"views": n_views}))
+    encoder = Encoder(ResNet18(), objective.projector(), 512)
+    objective.begin(encoder)
+    encoder.cuda(), objective.cuda()
+    aligner, second = predictor(2048, 512).cuda(), projector(512, 512, 2048).cuda()
     teacher = frozen_copy(encoder)
-    for module in (encoder, teacher):
+    for module in (encoder, teacher, objective):
         channels_last(module)
-    trained = [*encoder.parameters(), *head.parameters(), *aligner.parameters(), *second.parameters()]
+    networks = (encoder, objective, aligner, second)
+    trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
-    views = torch.randn(2, batch, 3, 32, 32, device="cuda")
+    views = torch.randn(n_views, batch, 3, 32, 32, device="cuda")
+    samples = Batch(torch.zeros(batch, 3, 32, 32, dtype=torch.uint8, device="cuda"), stream=batch)
+    generator = torch.Generator("cuda").manual_seed(0)
     first = stream_rows(strategy, batch)
     rows = {"stream": slice(0, first), "replay": slice(first, batch), "all": slice(0, batch)}
     stored = torch.randn(1, batch, 2048, device="cuda")
@@ -78,7 +91,7 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
             encoder.projector,
             teacher.backbone,
             teacher.projector,
-            head,
+            *objective.children(),
             aligner,
             second,
         ):
@@ -95,7 +108,7 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
             if strategy == "osiris-r":
                 loss = osiris(features.projected[:, rows["stream"]], features.through(second, features.backbone))
             else:
-                loss = negative_cosine(features.through(head), features.projected.flip(0))
+                loss = objective.loss(Step(samples, views, features, generator))
             target = stored
             if strategy in TEACHERS:
                 with torch.no_grad():
@@ -116,40 +129,45 @@ def bare_step(strategy: str, batch: int, compile: bool) -> Callable[[], object]:
         for _ in range(3):
             step()
     graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
     with torch.cuda.graph(graph, stream=side), torch.backends.cudnn.flags(enabled=True, benchmark=True):
         step()
     return graph.replay
 
 
-def our_learner(strategy: str, batch: int, execution: str) -> tuple[ocssl.Learner, float]:
+def our_learner(row: Row, execution: str) -> tuple[ocssl.Learner, float]:
     """A learner whose memory is full, and the seconds from nothing to the first captured replay step."""
     started = time.perf_counter()
-    newcomers = stream_rows(strategy, batch)
+    strategy, method, views, batch = row
+    kind, newcomers = ocssl.strategies.registry.get(strategy), stream_rows(strategy, batch)
+    chosen = {} if kind.own_loss else {"method": method, "views": views}
+    kept = {} if kind.default_memory is None else {"memory_size": 2000}
     learner = ocssl.Learner(
         strategy=strategy, stream_batch=newcomers, batch=batch, passes=3, lr=0.03, execution=execution,
-        memory_size=2000, device="cuda",
+        device="cuda", joint_views=True, **chosen, **kept,
     )  # fmt: skip
     images = torch.randint(0, 256, (2200, 3, 32, 32), dtype=torch.uint8, device="cuda")
     learner.partial_fit(images[: batch + 5 * newcomers])
     torch.cuda.synchronize()
     cold = time.perf_counter() - started
     learner.boundary()  # from here on CaSSLe has a teacher
-    learner.passes = 1
+    learner.config = learner.config.model_copy(update={"passes": 1})
     learner.partial_fit(images)
     torch.cuda.synchronize()
     return learner, cold
 
 
-def measure_ours(strategy: str, batch: int, execution: str, repeats: int) -> dict[str, Any]:
+def measure_ours(row: Row, execution: str, repeats: int) -> dict[str, Any]:
     """Milliseconds a step and a minibatch in the steady state, seconds to get there, and the memory it took."""
     torch.cuda.reset_peak_memory_stats()
-    learner, cold = our_learner(strategy, batch, execution)
+    learner, cold = our_learner(row, execution)
     minibatches = 10
-    shape = (minibatches * learner.stream_batch, 3, 32, 32)
+    shape = (minibatches * learner.config.stream_batch, 3, 32, 32)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, device="cuda")
     spent = {}
-    for learner.passes in PASSES:
-        spent[learner.passes] = median_ms(lambda: learner.partial_fit(images), repeats) / minibatches
+    for passes in PASSES:
+        learner.config = learner.config.model_copy(update={"passes": passes})
+        spent[passes] = median_ms(lambda: learner.partial_fit(images), repeats) / minibatches
     return {
         "step_ms": round(spent[3] / 3, 3),
         "minibatch_ms": {str(passes): round(milliseconds, 3) for passes, milliseconds in spent.items()},
@@ -159,20 +177,25 @@ def measure_ours(strategy: str, batch: int, execution: str, repeats: int) -> dic
     }
 
 
-def measure(strategy: str, batch: int, execution: str, repeats: int) -> dict[str, Any]:
+def measure(case: Row, execution: str, repeats: int) -> dict[str, Any]:
     """One row of the report."""
-    ours = measure_ours(strategy, batch, execution, repeats)
-    bare = median_ms(bare_step(strategy, batch, execution == "compiled"), repeats * 10)
+    strategy, method, views, batch = case
+    ours = measure_ours(case, execution, repeats)
+    bare = median_ms(bare_step(*case, execution == "compiled"), repeats * 10)
     torch.compiler.reset()
     torch.cuda.empty_cache()
     ratio = round(ours["step_ms"] / bare, 3)
-    row = {"strategy": strategy, "batch": batch, "stream_batch": stream_rows(strategy, batch), "execution": execution}
+    row = {"strategy": strategy, "method": method, "views": views, "batch": batch}
+    row |= {"stream_batch": stream_rows(strategy, batch), "execution": execution}
     return {**row, "bare_ms": round(bare, 3), "ratio": ratio, **ours}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategies", nargs="+", help="only these")
+    parser.add_argument(
+        "--methods", nargs="+", help="methods with replay, or `all`, instead of strategies with SimSiam"
+    )
     parser.add_argument("--batches", nargs="+", type=int, help="only these batch sizes")
     parser.add_argument("--executions", nargs="+", default=["graph", "compiled"])
     parser.add_argument("--repeats", type=int, default=10)
@@ -184,13 +207,17 @@ def main() -> None:
         "python": platform.python_version(),
     }  # fmt: skip
     rows = []
+    grid = GRID
+    if arguments.methods:
+        names = ocssl.methods.registry.names() if arguments.methods == ["all"] else arguments.methods
+        grid = [("er", name, views, batch) for name in names for views, batch in ((2, 138), (8, 34))]
     for execution in arguments.executions:
-        for strategy, batch in GRID:
-            if arguments.strategies and strategy not in arguments.strategies:
+        for case in grid:
+            if arguments.strategies and case[0] not in arguments.strategies:
                 continue
-            if arguments.batches and batch not in arguments.batches:
+            if arguments.batches and case[-1] not in arguments.batches:
                 continue
-            row = measure(strategy, batch, execution, arguments.repeats)
+            row = measure(case, execution, arguments.repeats)
             rows.append(row)
             print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
             if arguments.output:  # each row at once: the next may take long
