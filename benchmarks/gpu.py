@@ -3,7 +3,8 @@
 The bare step is the ceiling: views that lie ready on the device, forward, loss, backward, fused SGD, captured as a
 CUDA graph (and compiled, where ours is). It has no stream, no memory, no augmentation, no teacher update. Where the
 strategy's loss needs more than plain training (a teacher's forward pass, an aligner, a second head, Osiris' four
-contrasts), so does the bare step. The loss of a method, with its heads and its target's forward pass, is the same in both.
+contrasts), so does the bare step. The loss of a method, with its heads and its target's forward pass, is the same in
+both.
 
 A minibatch is measured at several numbers of passes, so that what a run costs can be drawn against its CBP
 (``benchmarks/times.py``).
@@ -37,11 +38,12 @@ PASSES = (1, 3, 6)
 ALIGNED = {"cla-b": "stream", "cassle": "stream", "pfr": "stream", "cla-e": "replay", "cassle-r": "replay"}
 TEACHERS = {**ALIGNED, "scale": "all"}  # which rows a frozen or trailing copy sees too
 ALIGNERS = {**ALIGNED, "cla-r": "replay"}  # and which pass a head that predicts older features
-PAPER = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr".split()
+SMALL = ("er", "cla-r", "cla-e", "cla-b", "cassle", "pfr", "lump", "finetune")
+PAPER = (*SMALL, "minred", "cassle-r", "scale", "osiris-r")
 Row = tuple[str, str, int, int]  # strategy, method, views, batch
 GRID: list[Row] = [
     *((strategy, "simsiam", 2, batch) for batch in (138, 30) for strategy in PAPER),
-    *((strategy, "simsiam", 2, 10) for strategy in "er cla-r cla-e cla-b cassle pfr lump finetune".split()),
+    *((strategy, "simsiam", 2, 10) for strategy in SMALL),
 ]
 
 
@@ -193,9 +195,7 @@ def measure(case: Row, execution: str, repeats: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategies", nargs="+", help="only these")
-    parser.add_argument(
-        "--methods", nargs="+", help="methods with replay, or `all`, instead of strategies with SimSiam"
-    )
+    parser.add_argument("--methods", nargs="+", help="these methods, or all, with replay")
     parser.add_argument("--batches", nargs="+", type=int, help="only these batch sizes")
     parser.add_argument("--executions", nargs="+", default=["graph", "compiled"])
     parser.add_argument("--repeats", type=int, default=10)
