@@ -151,7 +151,7 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     for module in state.strategy.modules():
         if isinstance(module, Encoder):
             copy_weights(module.backbone, state.encoder.backbone)
-            if any(module.projector.parameters()):
+            if [*module.projector.parameters()]:
                 copy_weights(module.projector, state.encoder.projector)
     learner.budget.spent = spent
     return spent
