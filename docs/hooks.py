@@ -23,6 +23,7 @@ API = {
             "ocssl.strategies.alignment",
             "ocssl.strategies.targets",
             "ocssl.methods.base",
+            "ocssl.methods.target",
             "ocssl.memory.base",
             "ocssl.optim.base",
             "ocssl.augment",

@@ -34,7 +34,7 @@ class DINO(TargetMethod):
         temperature: float = setting(0.1, "Divisor of the cosine similarities to the prototypes.", gt=0)
         target_temperature: float = setting(0.04, "Divisor of the same similarities in the target network.", gt=0)
         centre_tau: float = setting(0.9, "Decay of the centre, a moving average of the target's scores.", ge=0, le=1)
-        prototypes: int = setting(4096, "Number of prototypes.", ge=1)
+        prototypes: int = setting(4096, "Number of prototypes.", ge=1, le=524_288)
 
     centre: Tensor
 

@@ -33,7 +33,7 @@ class LeJEPA(Method):
         sigreg_weight: float = setting(
             0.05, "Weight of SIGReg; the rest to 1 weighs the distance of the views.", ge=0, le=1
         )
-        directions: int = setting(1024, "Random directions along which features are tested.", ge=1)
+        directions: int = setting(1024, "Random directions along which features are tested.", ge=1, le=65_536)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         options = options or self.Options()

@@ -36,7 +36,7 @@ class MoCo(TargetMethod):
     class Options(TargetMethod.Options):
         target_tau: float = TargetMethod.Options.with_default("target_tau", 0.999)
         temperature: float = setting(0.2, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
-        queue_size: int = setting(4096, "Features in the queue, which are the negatives.", ge=1)
+        queue_size: int = setting(4096, "Features in the queue, which are the negatives.", ge=1, le=524_288)
 
     queue: Tensor
     pointer: Tensor

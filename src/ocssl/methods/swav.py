@@ -30,7 +30,7 @@ class SwAV(Method):
 
     class Options(Method.Options):
         temperature: float = setting(0.1, "Divisor of the cosine similarities to the prototypes.", gt=0)
-        prototypes: int = setting(3000, "Number of prototypes.", ge=1)
+        prototypes: int = setting(3000, "Number of prototypes.", ge=1, le=524_288)
         sinkhorn_epsilon: float = setting(0.05, "Softness of the assignments to prototypes.", gt=0)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
