@@ -45,6 +45,19 @@ DataSet = Annotated[
 RESULTS = Path("results")
 EngineName = Literal["local", "ray"]
 ProtocolOption = Literal["clean", "authors"]
+ProtocolChoice = Annotated[
+    ProtocolOption, typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT)
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
+]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
+]
+EngineOption = Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)]
+WorkersOption = Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)]
+AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)]
 
 
 @app.command("list")
@@ -136,24 +149,16 @@ def run(
         list[str] | None,
         typer.Option("--seeds", "--seed", help="[default: 0,1,2]", rich_help_panel=WHAT),
     ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
-    ] = None,
-    protocol: Annotated[
-        ProtocolOption,
-        typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT),
-    ] = "clean",
+    methods: MethodsOption = None,
+    protocol: ProtocolChoice = "clean",
     tuned: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Own lr and omega; or best.yaml.", rich_help_panel=WHAT),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
-    ] = None,
-    engine: Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = "local",
-    workers: Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)] = 1,
-    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
+    settings: SettingsOption = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = 1,
+    address: AddressOption = None,
     max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
     results: ResultsOption = RESULTS,
@@ -214,6 +219,66 @@ def run(
     _print_problems(console, after)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def tune(
+    table: TableName,
+    dataset: DataSet = None,
+    methods: MethodsOption = None,
+    protocol: ProtocolChoice = "clean",
+    settings: SettingsOption = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = 1,
+    address: AddressOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the grids.", rich_help_panel=HOW)] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Of sweeps.", rich_help_panel=HOW)] = (
+        Path("sweeps")
+    ),
+    data_root: DataRoot = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
+) -> None:
+    """Tune lr, and omega where there is one, of a table's rows on validation images; call again to go on.
+
+    Example: ocssl paper tune views --methods cla-b,cassle --workers 8
+    """
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.errors import ConfigError
+    from ocssl.paper.plan import choose_dataset, configure
+    from ocssl.paper.tuned import tuning_settings
+    from ocssl.results import find_table
+    from ocssl.runs.config import merged
+    from ocssl.sweeps.driver import resume_sweep, start_sweep
+    from ocssl.sweeps.plan import parse_sweep
+    from ocssl.sweeps.report import at_edges
+
+    paper = find_table(table)
+    where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    rows = [row for row in paper.select(_words(methods)) if row.tuning]
+    if not rows:
+        tuned = ", ".join(row.name for row in paper.rows if row.tuning)
+        raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
+    changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
+    best: list[Path] = []
+    for row in rows:
+        configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
+        place = output / f"{paper.id}-{protocol}" / row.name
+        plan = parse_sweep({"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning})
+        grid = " × ".join(f"{name} {' '.join(map(str, values))}" for name, values in row.tuning.items())
+        typer.echo(f"{row.name}: {grid}, {len(plan.listed())} runs in {place}")
+        if dry_run:
+            continue
+        info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+        begun = (place / "sweep.yaml").exists()
+        log = resume_sweep(place, runner, info) if begun else start_sweep(plan, place, runner, info)
+        winner = log.best()
+        best.append(place / "best.yaml")
+        for sentence in at_edges(plan, winner) if winner else []:
+            typer.echo(f"{row.name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+    if best:
+        options = " ".join(f"--tuned {quote(str(file))}" for file in best)
+        typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")
 
 
 def _open(results: Path, *, new: bool = False) -> Store:

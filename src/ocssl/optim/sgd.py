@@ -34,7 +34,12 @@ class SGD(Optimizer):
     """
 
     class Options(Optimizer.Options):
-        lr: float = setting(0.1, "Learning rate; constant over the stream.", common=True, ge=0)
+        lr: float = setting(
+            0.1,
+            "Learning rate; constant over the stream. Unset: the strategy's, as tuned; smaller for small batches.",
+            common=True,
+            ge=0,
+        )
         momentum: float = setting(0.9, "Momentum of SGD.", ge=0)
         weight_decay: float = setting(1e-4, "Weight decay (L2 penalty) of SGD.", ge=0)
 

@@ -74,6 +74,12 @@ class PaperRow:
             given.get("budget"), name, given.get("method"), base, given.get("batch"), given.get("passes")
         )
 
+    @property
+    def tuning(self) -> dict[str, list[float]]:
+        """Learning rates and ω that its tuning tries; empty where it is not tuned."""
+        grids: dict[str, dict[str, list[float]]] = read_yaml("tables")["tuning"].get(self.settings.get("budget"), {})
+        return grids.get(self.name, {})
+
     def matches(self, result: Result, tuned: Settings) -> bool:
         """Whether a result of the row's kind belongs in it: its other settings are declared here or the paper's.
 
