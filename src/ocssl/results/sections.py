@@ -316,6 +316,8 @@ class Report:
         files: every complete result, those in conflict included.
         problems: files that need attention; what they hold entered no number.
         conflicting: files of results that conflict.
+        store: what the folder holds.
+        folder: of the results.
     """
 
     title: str
@@ -323,6 +325,12 @@ class Report:
     files: tuple[ResultFile, ...]
     problems: tuple[Problem, ...]
     conflicting: frozenset[Path] = frozenset()
+    store: Store = field(default_factory=Store)
+    folder: Path = Path()
+
+    def place(self, path: Path) -> str:
+        """A file as the report names it: from the folder of results on, whose own place is nobody's business."""
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
 
     @property
     def latest(self) -> str:
@@ -349,4 +357,4 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
     more = {part for part in seen if isinstance(part, Problem)} - set(store.problems)
     problems = (*store.problems, *sorted(more, key=lambda problem: problem.sentence))
     conflicting = {path for group in store.groups.values() for problem in group.problems for path in problem.paths}
-    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting))
+    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting), store, Path(folder))
