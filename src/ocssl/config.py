@@ -251,7 +251,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
         found["batch"] = parts.strategy.default_batch(stream_batch)
     batch = chosen.get("batch", found.get("batch"))
     small = isinstance(batch, int) and batch <= SMALL_BATCH
-    found["joint_views"] = stream_batch == 1 or not (small or chosen["variant"] == "authors")
+    found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
     if chosen["optimizer"] == "sgd":
         found["lr"] = parts.strategy.default_lr[0 if small else 1]
     return found

@@ -163,8 +163,9 @@ class Learner:
 
         Where :meth:`partial_fit` was cut short, what it had left waits too, and goes first, in full minibatches.
         """
-        if self.pending % self.config.stream_batch == 1 and not self.train_state.joint_views:
-            raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
+        single = self.pending % self.config.stream_batch == 1
+        if single and self.config.variant == "authors" and not self.train_state.joint_views:
+            raise InputError("one waiting image cannot be trained on in variant authors; send at least one more first")
         with self._alone():
             while self.pending:
                 with self._lock:

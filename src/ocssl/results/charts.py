@@ -36,7 +36,7 @@ CAUTION = (
 )
 """Said where a figure has the paper's numbers beside ours of another protocol."""
 
-FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s'\"/]+/)+(?=[^\s'\"/])")
+FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Parts of a result that the page shows elsewhere or not at all."""
 
@@ -61,7 +61,11 @@ def chart_data(report: Report) -> Values:
             figures.append(_figure("bars", section.id, {**shown, "caution": CAUTION if differs else ""}))
         if not ablation and any(is_curve(series[number]) for number in numbers):
             figures.append(_figure("stream", section.id, shown))
-        if not ablation and not section.is_unlisted and any(len(series[number]["matrix"] or ()) > 1 for number in numbers):
+        if (
+            not ablation
+            and not section.is_unlisted
+            and any(len(series[number]["matrix"] or ()) > 1 for number in numbers)
+        ):
             figures.append(_figure("matrix", section.id, shown))
         if against_cbp:  # sections of one data set and objective share these figures
             title = ", ".join(map(heading, filter(None, (section.dataset, section.method))))

@@ -17,7 +17,7 @@ from ocssl.results.labels import row_labels
 from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
-from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
+from ocssl.results.result import Block, Protocol, Result, probed_on
 from ocssl.results.table import Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable
 
@@ -176,7 +176,7 @@ def sections_of(store: Store, table: PaperTable) -> list[Section]:
     found = (
         _section(store, table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
         for dataset in (*table.datasets, *sorted(present - {*table.datasets}))
-        for protocol in PROTOCOLS
+        for protocol in table.protocols
     )
     return [section for section in found if section.dataset in table.datasets or section.content]
 
