@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -61,10 +61,15 @@ AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluste
 
 
 @app.command("list")
-def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) -> None:
-    """Every table and figure, whether its data are there, and how many of its cells are filled.
+def list_tables(
+    results: ResultsOption = RESULTS,
+    data_root: DataRoot = None,
+    seeds: Annotated[list[str] | None, typer.Option("--seeds", help="Wanted [default: 0,1,2].")] = None,
+    protocol: Annotated[ProtocolOption | None, typer.Option(help="To run next: only this one.")] = None,
+) -> None:
+    """Every table and figure, whether its data are there, how many of its cells are filled, and what to run next.
 
-    Example: ocssl paper list
+    Example: ocssl paper list --seeds 0
     """
     from rich.console import Console
     from rich.table import Table
@@ -73,6 +78,8 @@ def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) ->
     from ocssl.results.result import PROTOCOLS
 
     console, store = Console(highlight=False, markup=False), _open(results)
+    wanted = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
+    lacking: list[str] = []
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
@@ -82,9 +89,16 @@ def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) ->
         listed |= {group.experiment for section in found for group in section.groups}
         datasets = list(dict.fromkeys(section.dataset for section in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
-        counts = [[_filled(section) for section in found if section.protocol == protocol] for protocol in PROTOCOLS]
+        counts = [[_filled(section) for section in found if section.protocol == name] for name in PROTOCOLS]
+        ready = [dataset for dataset, state in zip(datasets, there, strict=True) if state == "yes"] or datasets[:1]
+        asked = [one for one in found if one.dataset in ready and protocol in (None, one.protocol)]
+        lacking += [line for section in asked for line in _lacking(section, wanted)]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
+    if lacking:
+        console.print(f"\nTo run next, for seeds {' '.join(map(str, wanted))}, where data are there:")
+        for line in lacking:
+            console.print(line, soft_wrap=True)
     if unlisted := sum(file.experiment not in listed and not file.result.only_floors for file in store.files):
         console.print(f"Results that belong in none of these: {unlisted}", style="dim")
     _print_problems(console, store)
@@ -186,6 +200,7 @@ def run(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    _check_protocol(paper, protocol)
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
@@ -254,6 +269,7 @@ def tune(
     from ocssl.sweeps.report import at_edges
 
     paper = find_table(table)
+    _check_protocol(paper, protocol)
     where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
     rows = [row for row in paper.select(_words(methods)) if row.tuning]
     if not rows:
@@ -288,6 +304,13 @@ def _open(results: Path, *, new: bool = False) -> Store:
     return Store() if (new or results == RESULTS) and not results.exists() else read_results(results)
 
 
+def _check_protocol(table: PaperTable, protocol: ProtocolOption) -> None:
+    from ocssl.errors import ConfigError
+
+    if protocol not in table.protocols:
+        raise ConfigError(f"table '{table.id}' is of the protocol {' or '.join(table.protocols)}, not {protocol}")
+
+
 def _known_dataset(table: PaperTable, name: str) -> str:
     """The data set that is meant; an unknown one is refused."""
     from ocssl.paper.plan import choose_dataset, configure
@@ -299,6 +322,28 @@ def _known_dataset(table: PaperTable, name: str) -> str:
 
 def _filled(section: Section) -> str:
     return f"{sum(bool(group.runs) for group in section.groups)}/{len(section.groups)}"
+
+
+def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
+    """What a section lacks of these seeds, and the command that runs it."""
+    rows = [row for row in section.rows if not row.ours.floor]
+    timed = section.table.shows == "seconds"
+    left: dict[tuple[int, ...], list[str]] = {}
+    for row in rows:
+        there = row.ours.timed if timed else row.ours.runs
+        if lacks := tuple(seed for seed in seeds if seed not in there):
+            left.setdefault(lacks, []).append(row.name)
+    if not left:
+        return
+    said = [
+        f"{'all rows' if len(names) == len(rows) else ', '.join(names)} (seed{'s' * (len(lacks) > 1)} "
+        f"{' '.join(map(str, lacks))})"
+        for lacks, names in left.items()
+    ]
+    options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
+    options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
+    command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
+    yield f"  {command}\n      lacks {'; '.join(said)}"
 
 
 def _line(outcome: RunOutcome) -> str:
