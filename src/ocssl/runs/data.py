@@ -48,7 +48,10 @@ class DeviceDataset:
             free, _ = torch.cuda.mem_get_info(device)
             resident = len(dataset) * self.image_bytes <= FREE_SHARE * free
         if resident:
-            self._resident = dataset.images(torch.arange(len(dataset))).to(device)
+            shape = (len(dataset), 3, dataset.image_size, dataset.image_size)
+            self._resident = torch.empty(shape, dtype=torch.uint8, device=device)
+            for rows in torch.arange(len(dataset)).split(max(1, BLOCK_BYTES // self.image_bytes)):  # not all at once
+                self._resident[rows[0] : rows[-1] + 1] = dataset.images(rows).to(device)
 
     @property
     def identity(self) -> str:
