@@ -1,4 +1,7 @@
-"""Writes the tables of `results/` into reproduction.md and README.md: `python docs/tables.py`, or `make docs-files`."""
+"""Writes what `results/` hold into reproduction.md and README.md: `python docs/tables.py`, or `make docs-files`.
+
+Tables, the answers to the paper's claims and the summary of each table are made; the rest of the pages is written.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from ocssl.results import read_report
+from ocssl.results.claims import claims, summary
 from ocssl.results.render import write_report
 
 ROOT = Path(__file__).parents[1]
@@ -23,21 +27,33 @@ def rounded(cell: str) -> str:
     return f"**{text}**" if "**" in cell else text
 
 
+def between(page: str, name: str, content: str) -> str:
+    """A page with the content between the marks of a name replaced."""
+    begin, end = f"<!-- {name}: made by docs/tables.py -->", f"<!-- end of {name} -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"the page has no '{begin}' and '{end}'")
+    return f"{before}{begin}\n{content}\n{end}{after}"
+
+
 def main() -> None:
-    """Replace the tables between the first heading of a data set and the legend, then README's."""
+    """Replace the tables between the first heading of a data set and the legend, the claims, then README's table."""
+    results = read_report(ROOT / "results")
     with tempfile.TemporaryDirectory() as folder:
-        write_report(read_report(ROOT / "results"), Path(folder), ["markdown"])
+        write_report(results, Path(folder), ["markdown"])
         report = (Path(folder) / "report.md").read_text()
-    start, end = "# CIFAR-100, ", "Accuracies are in percent"
-    tables = TABLE.findall(report[report.index(start) : report.index(end)])
+    start, end = "## CIFAR-100, ", "Accuracies are in percent"
+    made = report[report.index(start) : report.index(end)]
+    tables = TABLE.findall(made)
     page = ROOT / "docs" / "reproduction.md"
     text = page.read_text()
-    first, last = text.index(start), text.index(end)
-    old = TABLE.findall(text[first:last])
-    if len(old) != len(tables):
-        raise SystemExit(f"{page} has {len(old)} tables, the report {len(tables)}: add or remove headings by hand")
-    filled = iter(tables)
-    page.write_text(text[:first] + TABLE.sub(lambda _: next(filled), text[first:last]) + text[last:])
+    first, last = text.index(f"#{start}"), text.index(end)
+    text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
+    answers = "".join(f"| {claim.text} | {claim.answer} | {claim.evidence} |\n" for claim in claims(results.store))
+    text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
+    text = between(text, "summary", "\n" + "".join(f"- {line}\n" for line in summary(results.sections)))
+    page.write_text(text)
 
     titles, _, *lines = [line.strip("|").split("|") for line in tables[0].splitlines()]
     columns = [[title.strip() for title in titles].index(name) for name in README_COLUMNS]

@@ -6,10 +6,11 @@ import itertools
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
-from scipy.stats import binomtest, chi2_contingency, chisquare, kstest, pearsonr
+from scipy.stats import binomtest, chi2_contingency, chisquare, ks_2samp, kstest, pearsonr
 
 from ocssl.augment import Augmentation, Draws
 
@@ -149,3 +150,36 @@ def test_neighbouring_rows_are_drawn_independently():
     draws = draw()
     for numbers in (draws.height, draws.top, draws.hue, draws.factors[:, 0], draws.flip.float(), draws.gray.float()):
         assert pearsonr(numbers[:-1], numbers[1:]).pvalue > LIKELY
+
+
+def slow_clamped_crop(height, width, rng, scale=(0.2, 1.0), ratio=(3 / 4, 4 / 3)):
+    """One crop at any place, with sides cut to the image's."""
+    area = height * width * rng.uniform(*scale)
+    aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+    w, h = min(width, math.sqrt(area * aspect)), min(height, math.sqrt(area / aspect))
+    return rng.uniform(0, height - h), rng.uniform(0, width - w), h, w
+
+
+def test_clamped_crops_are_drawn_once_and_cut_to_the_image():
+    draws, rng = draw(crops="clamped"), random.Random(1)
+    slow = list(zip(*(slow_clamped_crop(32, 32, rng) for _ in range(N)), strict=True))
+    for ours, theirs in zip((draws.top, draws.left, draws.height, draws.width), slow, strict=True):
+        assert ks_2samp(ours.numpy(), theirs).pvalue > LIKELY
+    assert (draws.top + draws.height <= 32 + 1e-4).all()
+    whole = draw()
+    share = [((d.height >= 32) | (d.width >= 32)).float().mean().item() for d in (whole, draws)]
+    assert share == pytest.approx([0.077, 0.163], abs=0.01)  # as the two kinds were measured over 200,000 draws
+
+
+def test_a_clamped_crop_reads_beyond_its_edge_and_a_whole_one_does_not():
+    ramp = torch.arange(8.0).expand(1, 3, 8, 8).contiguous()  # each pixel has the number of its column
+    crop = draw(n=1)
+    values = {"top": 0.0, "left": 2.0, "height": 8.0, "width": 4.0, "flip": False}
+    crop = replace(crop, **{name: torch.full((1,), value) for name, value in values.items()})
+    rows = {
+        crops: Augmentation(8, Augmentation.Options(crops=crops)).crop_and_flip(ramp, crop)[0, 0, 0]
+        for crops in ("whole", "clamped")
+    }
+    inside = 2 + (torch.arange(8) + 0.5) / 8 * 4 - 0.5
+    torch.testing.assert_close(rows["clamped"], inside)
+    torch.testing.assert_close(rows["whole"], inside.clamp(2, 5))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +34,7 @@ class Draws:
     """Random parameters of n views. All tensors have n rows.
 
     Attributes:
-        top, left, height, width: the crop in whole pixels.
+        top, left, height, width: the crop in pixels.
         flip, jitter, gray: whether the operation happens.
         factors: of brightness, contrast and saturation, ``(n, 3)``.
         hue: shift in turns.
@@ -82,6 +82,12 @@ class Augmentation:
         normalize_first: bool = setting(False, "Normalise before the colour jitter, as the paper's public code did.")
         crop_scale: Pair = setting((0.2, 1.0), "Smallest and largest area of a crop, as fractions of the image.")
         crop_ratio: Pair = setting((3 / 4, 4 / 3), "Smallest and largest aspect ratio of a crop.")
+        crops: Literal["whole", "clamped"] = setting(
+            "whole",
+            "How crops are drawn; `whole`: in whole pixels, drawn again where one does not fit; `clamped`: at any "
+            "place, sides that are too long cut to the image's, and reading goes on beyond the crop's edge.",
+            since="0.2",
+        )
         flip: float = setting(0.5, "Probability of a horizontal flip.", ge=0, le=1)
         jitter: float = setting(0.8, "Probability of colour jitter.", ge=0, le=1)
         brightness: float = setting(0.4, "Strength of the brightness jitter.", ge=0, le=1)
@@ -118,6 +124,7 @@ class Augmentation:
         self.image_size = image_size
         self.normalize_first = options.normalize_first
         self.scale, self.ratio = options.crop_scale, options.crop_ratio
+        self.clamped = options.crops == "clamped"
         self.p_flip, self.p_jitter, self.p_gray = options.flip, options.jitter, options.gray
         self.hue = options.hue
         self.dtype = dtype
@@ -194,9 +201,12 @@ class Augmentation:
         return ((pixels - self.mean) / self.std).to(self.dtype)
 
     def crop_and_flip(self, images: Tensor, draws: Draws) -> Tensor:
-        """Bilinear resize of each crop, flipped where drawn; reading is clamped to the crop's edge, not the image's."""
-        rows = _sample_positions(draws.top, draws.height, self.image_size)
-        columns = _sample_positions(draws.left, draws.width, self.image_size)
+        """Bilinear resize of each crop, flipped where drawn.
+
+        Reading is clamped to the crop's edge, and with ``crops="clamped"`` to the image's.
+        """
+        rows = _sample_positions(draws.top, draws.height, self.image_size, beyond=self.clamped)
+        columns = _sample_positions(draws.left, draws.width, self.image_size, beyond=self.clamped)
         columns = torch.where(draws.flip[:, None], columns.flip(1), columns)
         height, width = images.shape[-2:]
         grid_y = (2 * rows + 1) / height - 1
@@ -253,7 +263,11 @@ class Augmentation:
         area = (low + (high - low) * areas) * (height * width)
         log_low, log_high = math.log(self.ratio[0]), math.log(self.ratio[1])
         aspect = torch.exp(log_low + (log_high - log_low) * aspects)
-        widths, heights = (area * aspect).sqrt().round(), (area / aspect).sqrt().round()
+        widths, heights = (area * aspect).sqrt(), (area / aspect).sqrt()
+        if self.clamped:
+            crop_width, crop_height = widths[:, 0].clamp(max=width), heights[:, 0].clamp(max=height)
+            return place_y * (height - crop_height), place_x * (width - crop_width), crop_height, crop_width
+        widths, heights = widths.round(), heights.round()
         fits = (widths >= 1) & (widths <= width) & (heights >= 1) & (heights <= height)
         first = fits.int().argmax(dim=1, keepdim=True)
         some = fits.any(dim=1)
@@ -267,11 +281,15 @@ class Augmentation:
         return top, left, crop_height, crop_width
 
 
-def _sample_positions(start: Tensor, length: Tensor, out: int) -> Tensor:
-    """Pixel coordinates at which a crop ``[start, start + length)`` is read to fill ``out`` pixels: ``(n, out)``."""
+def _sample_positions(start: Tensor, length: Tensor, out: int, *, beyond: bool) -> Tensor:
+    """Pixel coordinates at which a crop ``[start, start + length)`` is read to fill ``out`` pixels: ``(n, out)``.
+
+    Args:
+        beyond: whether the outermost may lie up to half a pixel outside of the crop.
+    """
     centres = (torch.arange(out, device=start.device) + 0.5) / out
     inside = centres * length[:, None] - 0.5
-    return start[:, None] + inside.clamp(min=0).minimum(length[:, None] - 1)
+    return start[:, None] + (inside if beyond else inside.clamp(min=0).minimum(length[:, None] - 1))
 
 
 def _hexagon(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,6 +30,7 @@ from ocssl.options import Declared, Options, combine, declared, default_of, sett
 from ocssl.plugins import Plugin, describe
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
+from ocssl.strategies.base import SMALL_BATCH
 
 LARGEST_SEED = 2**63 - 1  # that every generator takes
 
@@ -80,8 +81,8 @@ class LearnerConfig(Options):
     passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, le=10_000, common=True)
     joint_views: bool = setting(
         True,
-        "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors`, else true. "
-        "Batches of thirty images or fewer learn more with false.",
+        "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors` and for batches of "
+        f"at most {SMALL_BATCH} images, which learn more with false; else true.",
     )
     sync_norm: bool = setting(True, "In a process group, batch norm uses the rows of all processes.")
     hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1)
@@ -247,14 +248,21 @@ def _parts(names: Mapping[str, Any]) -> Parts:
 
 def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     """Defaults that depend on other settings."""
-    found: dict[str, Any] = {"joint_views": chosen["variant"] != "authors"}
+    found: dict[str, Any] = {}
     if "normalize_first" in parts.augmentation.Options.model_fields:
         found["normalize_first"] = chosen["variant"] == "authors"
     if parts.method is not None and parts.strategy.default_views is not None:
         found["views"] = parts.strategy.default_views
+    if chosen["variant"] == "authors" and "conv1_init" in parts.backbone.model_fields:
+        found["conv1_init"] = "torch"
     stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
     if isinstance(stream_batch, int):
         found["batch"] = parts.strategy.default_batch(stream_batch)
+    batch = chosen.get("batch", found.get("batch"))
+    small = isinstance(batch, int) and batch <= SMALL_BATCH
+    found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
+    if chosen["optimizer"] == "sgd":
+        found["lr"] = parts.strategy.default_lr[0 if small else 1]
     return found
 
 

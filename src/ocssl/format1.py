@@ -51,7 +51,7 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
     """A learner's settings of version 0.1 as :func:`ocssl.config.parse_learner` takes them.
 
     >>> upgrade_learner({"strategy": "er", "variant": "clean", "omega": None, "tau": 0.999, "lr": 0.1})
-    {'strategy': 'er', 'lr': 0.1, 'backbone': 'resnet18', 'variant': 'default'}
+    {'strategy': 'er', 'lr': 0.1, 'backbone': 'resnet18', 'joint_views': True, 'variant': 'default'}
     """
     new = {name: value for name, value in old.items() if value is not None and name not in GROUPS}
     for group in GROUPS:
@@ -64,6 +64,9 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
         new.pop("stem", None)  # a module has no options
     new.setdefault("backbone", "resnet18")
     variant = new.pop("variant", "clean")
+    new.setdefault("joint_views", variant != "authors")
+    if variant == "authors":
+        new["conv1_init"] = "kaiming"
     new = {**RAN.get((new.get("strategy", ""), variant), {}), **new}
     new["variant"] = VARIANTS.get(variant, variant)
     read, known = known_names(new), settings()

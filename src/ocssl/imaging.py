@@ -14,7 +14,7 @@ import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ from ocssl.errors import InputError
 
 Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
+Fit = Literal["crop", "squash"]
+"""How an image becomes a square: its largest centred square, or all of it with another aspect ratio."""
 Images: TypeAlias = np.ndarray | Tensor | Sequence[Image.Image]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
@@ -77,13 +79,13 @@ def bad_images() -> Iterator[None]:
         raise BadImage(_reason(error)) from error
 
 
-def decode(picture: Picture, size: int | None = None) -> Pixels:
+def decode(picture: Picture, size: int | None = None, fit: Fit = "crop") -> Pixels:
     """Decode one image to square RGB.
 
     Args:
         picture: the bytes of an image file, its path, a PIL image, or uint8 pixels ``(H, W)`` or ``(H, W, 1|3|4)``.
-        size: target side length: the largest centred square, resized. None keeps the image's own size, which must be
-            square.
+        size: target side length. None keeps the image's own size, which must be square.
+        fit: what is resized: ``crop``, the largest centred square, or ``squash``, the whole image.
 
     Returns:
         uint8 ``(3, S, S)``.
@@ -104,7 +106,7 @@ def decode(picture: Picture, size: int | None = None) -> Pixels:
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
-        return _square_rgb(open_image(picture), size)
+        return _square_rgb(open_image(picture), size, fit)
 
 
 def as_uint8(images: Images, image_size: int) -> Tensor:
@@ -194,8 +196,8 @@ class _Allowance:
 _allowance = _Allowance(MAX_PIXELS)
 
 
-def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
-    """The largest centred square in RGB, upright; the PIL image itself is not changed."""
+def _square_rgb(image: Image.Image, size: int | None, fit: Fit) -> Pixels:
+    """A square in RGB, upright; the PIL image itself is not changed."""
     width, height = image.size
     if not width or not height:
         raise BadImage("it has no pixels")
@@ -206,14 +208,14 @@ def _square_rgb(image: Image.Image, size: int | None) -> Pixels:
     size = size or width
     image = _drafted(image, size)
     with _allowance.taken(image.width * image.height):
-        image, turn = _resized(image, size), _turn(image)
-    if turn is not None:  # a centred square of the turned image is the turned centred square
+        image, turn = _resized(image, size, fit), _turn(image)
+    if turn is not None:  # a square of the turned image is the turned square
         image = image.transpose(turn)
     return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def _resized(image: Image.Image, size: int) -> Image.Image:
-    """The largest centred square in RGB; of a large image that is not RGB, no second full copy is made."""
+def _resized(image: Image.Image, size: int, fit: Fit) -> Image.Image:
+    """A square in RGB; of a large image that is not RGB, no second full copy is made."""
     width, height = image.size
     factor = 1
     if image.mode != "RGB" and width * height > LARGE_PIXELS:
@@ -223,6 +225,8 @@ def _resized(image: Image.Image, size: int) -> Image.Image:
         image = _to_rgb(image)
     if image.size == (size, size):
         return image
+    if fit == "squash":
+        return image.resize((size, size), Image.Resampling.BILINEAR)
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left / factor, top / factor, (left + side) / factor, (top + side) / factor)

@@ -169,8 +169,9 @@ class Learner:
 
         Where :meth:`partial_fit` was cut short, what it had left waits too, and goes first, in full minibatches.
         """
-        if self.pending % self.config.stream_batch == 1 and not self.train_state.joint_views:
-            raise InputError("one waiting image cannot be trained on with separate views; send at least one more first")
+        single = self.pending % self.config.stream_batch == 1
+        if single and self.config.variant == "authors" and not self.train_state.joint_views:
+            raise InputError("one waiting image cannot be trained on in variant authors; send at least one more first")
         with self._alone():
             while self.pending:
                 with self._lock:
@@ -250,16 +251,19 @@ class Learner:
         return self.encode(images, batch=batch).cpu().numpy()
 
     @torch.no_grad()
-    def encode(self, images: Images, *, batch: int = 512) -> Tensor:
-        """As :meth:`transform`, but a tensor on the learner's device."""
+    def encode(self, images: Images, *, batch: int = 512, full_precision: bool = False) -> Tensor:
+        """As :meth:`transform`, but a tensor on the learner's device.
+
+        Args:
+            full_precision: no lower precision than float32, whatever ``precision`` says.
+        """
         if not hasattr(batch, "__index__") or batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
         train_state, batch = self.train_state, int(batch)
         pixels = as_uint8(images, self.config.image_size)
         network = train_state.deployed
-        autocast = torch.autocast(
-            train_state.device.type, dtype=train_state.autocast, enabled=train_state.autocast is not None
-        )
+        lower = train_state.autocast is not None and not full_precision
+        autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
         room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
         with self._lock, room, autocast:
             network.eval()

@@ -101,7 +101,8 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     mixed = strategy.mix(views, batch, state.generator)
 
     with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
-        features = strategy.encode(encoder, mixed, state.joint_views)
+        joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
+        features = strategy.encode(encoder, mixed, joint)
         losses = strategy.losses(Step(batch, mixed, features, state.generator))
     total = torch.stack([full(loss) for loss in losses.values()]).sum()
 

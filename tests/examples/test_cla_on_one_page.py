@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "examples" / "cla_on_one_page.py"
 
 
 def test_it_ends_with_the_weights_of_the_learner() -> None:
-    learner = small_learner("cla-e", memory_size=20, precision="fp64", tau=0.9)
+    learner = small_learner("cla-e", memory_size=20, precision="fp64", tau=0.9, joint_views=True)
     state, config = learner.train_state, learner.config
     encoder = nn.Sequential(*copy.deepcopy([state.encoder.backbone, state.encoder.projector]))
     predictor, aligner = copy.deepcopy((state.strategy.method.predictor, state.strategy.aligner))

@@ -221,8 +221,14 @@ def test_single_images_are_learned_from_where_views_pass_together_whatever_the_v
     assert (learner.seen, learner.pending) == (3, 0)
 
 
-def test_a_single_leftover_with_separate_views_waits(tmp_path) -> None:
-    learner = small_learner("finetune", joint_views=False).partial_fit(small_stream(5))
+def test_a_single_leftover_is_trained_on_with_its_views_together() -> None:
+    for strategy in ("finetune", "cla-b", "er", "cla-e"):
+        alone = small_learner(strategy, joint_views=False).partial_fit(small_stream(5)).flush()
+        assert (alone.pending, alone.seen) == (0, 5)
+
+
+def test_a_single_leftover_waits_in_the_variant_of_the_authors() -> None:
+    learner = small_learner("finetune", variant="authors").partial_fit(small_stream(5))
     with pytest.raises(InputError, match="at least one more"):
         learner.flush()
     assert learner.pending == 1

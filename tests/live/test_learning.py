@@ -356,13 +356,13 @@ def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, w
 def test_a_last_image_that_cannot_be_learned_from_alone_waits_for_the_next_ones(tmp_path: Path) -> None:
     frames, state, lines = write_frames(tmp_path / "frames", range(9)), tmp_path / "state", []
     for _ in range(2):
-        learner = quiet_learn(frames, state, joint_views=False, info=lines.append)
+        learner = quiet_learn(frames, state, variant="authors", info=lines.append)
         assert (learner.seen, learner.pending) == (8, 1)
     assert sum("one image is left" in line for line in lines) == 2
     write_frames(frames, range(9, 12))
-    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, joint_views=False, **TINY)
+    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, variant="authors", **TINY)
     whole.partial_fit(np.stack([frame(number) for number in range(12)]))
-    assert_alike(quiet_learn(frames, state, joint_views=False), whole)
+    assert_alike(quiet_learn(frames, state, variant="authors"), whole)
 
 
 def own_network(seed: int) -> torch.nn.Module:
@@ -435,14 +435,17 @@ OF_VERSION_0_1 = {
 def test_a_state_of_version_0_1_goes_on(tmp_path: Path, own: bool) -> None:
     frames, state = write_frames(tmp_path / "frames", range(10)), tmp_path / "state"
     backbone = {"backbone": own_network(0)} if own else {}
-    quiet_learn(frames, state, **backbone)
+    then = {"lr": 0.1, "joint_views": True}  # the defaults of that version
+    quiet_learn(frames, state, **backbone, **then)
     (index,) = state.glob("checkpoints/*/learner/learner.json")
     saved = json.loads(index.read_text())
     del saved["facts"]["config"]
     saved["facts"]["parameters"] = OF_VERSION_0_1 | ({"backbone": None} if own else {})
     index.write_text(json.dumps(saved))
     write_frames(frames, range(10, 14))
-    whole = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **({"backbone": own_network(0)} if own else {})})
+    whole = Learner(
+        mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **then, **({"backbone": own_network(0)} if own else {})}
+    )
     for numbers in (range(10), range(10, 14)):
         whole.partial_fit(np.stack([frame(number) for number in numbers])).flush()
     assert_alike(quiet_learn(frames, state, **backbone), whole)

@@ -73,8 +73,18 @@ def test_strategies_that_share_a_marker_differ_in_colour(ground: str) -> None:
             assert min(map(float, numpy.linalg.norm(apart, axis=1))) > 0.07, (one, other)
 
 
+def add_passes(folder: Path) -> None:
+    """Add a run of twice the passes to each run: figures against CBP need two points."""
+    for path in sorted(folder.glob("*.json")):
+        result = read_result(path)
+        double = {name: 2 * getattr(result, name) for name in ("cbp_spent", "cbp_planned", "train_seconds")}
+        more = synthetic.again(result, changes=double | {"budget": "custom"}, passes=2 * result.config["passes"])
+        path.with_stem(f"{path.stem}-double").write_text(more.to_json())
+
+
 def test_the_command_writes_everything_and_the_same_bytes_again(one: Path, tmp_path: Path) -> None:
     place = tmp_path / "out"
+    add_passes(one)
     done = CliRunner().invoke(app, ["report", str(one), "-o", str(place), "--title", "Mine"])
     assert done.exit_code == 0, done.output
     names = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
@@ -126,15 +136,23 @@ def test_marks_of_times_are_whole(one: Path) -> None:
     first = read_result(one / CLA_E.format(0))
     second = synthetic.again(first, seed=1).model_copy(update={"train_seconds": 1.001 * first.train_seconds})
     (one / CLA_E.format(1)).write_text(second.to_json())
+    add_passes(one)
     figure = figure_of(read_report(one), "times")
     figure.draw_without_rendering()
     for axes in figure.axes:
-        (mark,) = [line for line in axes.get_lines() if line.get_marker() == "o"]
-        height = axes.transData.transform(mark.get_xydata())[0, 1]
-        assert height + mark.get_markersize() / 2 * figure.dpi / 72 < axes.bbox.y1
+        for mark in [line for line in axes.get_lines() if line.get_marker() == "o"]:
+            height = axes.transData.transform(mark.get_xydata())[:, 1].max()
+            assert height + mark.get_markersize() / 2 * figure.dpi / 72 < axes.bbox.y1
+
+
+def test_no_figure_against_cbp_has_all_its_points_at_one(one: Path) -> None:
+    assert not {"budget", "times"} & {figure["kind"] for figure in chart_data(read_report(one))["figures"]}
+    add_passes(one)
+    assert {"budget", "times"} <= {figure["kind"] for figure in chart_data(read_report(one))["figures"]}
 
 
 def test_legends_tell_tuned_runs_from_others(tuned: Path) -> None:
+    add_passes(tuned)
     (legend,) = figure_of(read_report(tuned), "budget").legends
     names = [text.get_text() for text in legend.get_texts()]
     assert {"CLA-E", "CLA-E, tuned", "ER w/ FIFO, tuned"} <= set(names)
@@ -153,8 +171,10 @@ def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path, tmp_path
         config = found.config | {"dataset": place, "method": "../../mine"}
         odd = found.model_copy(update={"key": place, "dataset": place, "config": config})
         (one / f"{number}.json").write_text(odd.to_json())
+        double = {"cbp_spent": 2 * odd.cbp_spent, "key": f"double {place}"}
+        (one / f"{number}-double.json").write_text(odd.model_copy(update=double).to_json())
     names = [figure["name"] for figure in chart_data(read_report(one))["figures"]]
-    assert len(set(names)) == len(names) == 3 * 4
+    assert len(set(names)) == len(names) == 2 + 2 * 4
     assert all("/" not in name and len(name.encode()) < 250 for name in names)
 
 

@@ -98,7 +98,7 @@ def as_result(row: PaperRow, dataset: str, protocol: str) -> Result:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_result_of_a_rows_run_is_found_by_that_row_and_by_no_other_of_its_table(table: str) -> None:
-    for dataset, protocol in product(TABLES[table].datasets, ("clean", "authors")):
+    for dataset, protocol in product(TABLES[table].datasets, TABLES[table].protocols):
         results = {row.name: as_result(row, dataset, protocol) for row in runs_of(table)}
         for row in runs_of(table):
             found = [

@@ -21,6 +21,7 @@ from ocssl.data.shapes import draw
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.results import read_result
 from ocssl.runs import format1
+from ocssl.runs.config import parse
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import is_papers_budget, resolve
 from ocssl.runs.run import resume, start, warm_start
@@ -121,11 +122,12 @@ def test_results_of_each_strategy_keep_their_names_and_numbers() -> None:
     }
     for path in files:
         old, result = json.loads(path.read_text()), read_result(path)
-        assert result.name == path.stem
-        published = read_result(PUBLISHED / path.name)
+        if result.protocol == "clean":  # the authors' protocol implies more by now, so these are called otherwise
+            assert result.name == path.stem
+        published = read_result(PUBLISHED / f"{result.name}.json")
         assert result.model_dump(exclude={"config"}) == published.model_dump(exclude={"config"})
-        stored = {"sample_order": "data"} | published.config  # a setting that is younger than the published files
-        assert result.config == {name: stored[name] for name in result.config}
+        config = parse(published.config).to_dict()  # with settings that are younger than the published files
+        assert result.config == {name: config[name] for name in result.config}
         for name in ("final", "avg", "curve", "cbp_spent", "train_seconds", "dataset", "budget", "strategy", "seed"):
             assert getattr(result, name) == old[name], (path, name)
         config = format1.upgrade_config(old["config"])
@@ -189,6 +191,8 @@ def test_its_settings_are_those_of_then(run: Path) -> None:
             "device": "cpu",
             "mean": (0.485, 0.456, 0.406),
             "std": (0.229, 0.224, 0.225),
+            "joint_views": True,
+            "lr": 0.1,
         }
     )
 

@@ -72,7 +72,7 @@ CHANGES: list[dict[str, object]] = [
     {"memory": "reservoir"},
     {"dataset": "svhn"},
     {"protocol": "authors"},
-    {"budget": "high"},
+    {"strategy": "osiris-r", "method": None, "budget": "high"},
     {"budget": "low"},
     {"stream": "iid"},
     {"stream": "iid", "online_stream_batch": 5},
@@ -140,6 +140,10 @@ def another(name: str, value: object) -> object:
         "sample_order": "seed",
         "samples_per_class": 9,
         "stem": "standard",
+        "class_order": "authors",
+        "conv1_init": "torch",
+        "crops": "clamped",
+        "fit": "squash",
     }
     if name in given:
         return given[name]
@@ -179,7 +183,7 @@ def test_a_name_says_what_differs() -> None:
 
 def test_a_long_address_of_a_data_set_leaves_the_seed_and_what_differs_in_the_name() -> None:
     address = "folder:/" + "/".join(["a long folder"] * 30)
-    cases = [{}, {"seed": 1}, {"lr": 0.3}, {"strategy": "er"}, {"dataset": address + "/other"}]
+    cases = [{}, {"seed": 1}, {"lr": 0.7}, {"strategy": "er"}, {"dataset": address + "/other"}]
     names = [run_name(resolve({"dataset": address, "experiences": 2, **case})) for case in cases]
     assert len(set(names)) == len(cases)
     assert all(len(name.encode()) < 200 and "/" not in name for name in names)

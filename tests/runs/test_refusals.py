@@ -74,12 +74,12 @@ def test_a_folder_with_other_things_in_it_is_left_alone(ocssl: Command, tmp_path
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--lr", "0.7"], "lr 0.1, which a resumed run cannot change to 0.7"),
+        (["--lr", "0.7"], "lr 0.2, which a resumed run cannot change to 0.7"),
         (["--set", "tau=0.5"], "tau 0.999"),
         (["--stream", "iid"], "stream class-incremental, which a resumed run cannot change to iid"),
         (["--strategy", "er"], "strategy cla-e, which a resumed run cannot change to er"),
         (["--backbone", "convnet-w4"], "backbone convnet"),
-        (["--lr", "-1"], "lr 0.1, which a resumed run cannot change to -1"),
+        (["--lr", "-1"], "lr 0.2, which a resumed run cannot change to -1"),
         (["--set", "probe.max_epochs=5"], "probe"),
         (["--output", "elsewhere"], "leave --output out"),
     ],
@@ -93,10 +93,10 @@ def test_a_resumed_run_cannot_change_what_decides_its_numbers(
 
 
 def test_a_finished_run_cannot_change_them_either(ocssl: Command, finished: Path) -> None:
-    assert "lr 0.1, which a resumed run cannot change to 0.7" in refused(
+    assert "lr 0.2, which a resumed run cannot change to 0.7" in refused(
         ocssl, "run", "--resume", finished, "--lr", "0.7"
     )
-    code, out, _ = ocssl("run", "--resume", finished, "--lr", "0.1", "--device", "cpu")
+    code, out, _ = ocssl("run", "--resume", finished, "--lr", "0.2", "--device", "cpu")
     assert (code, "finished" in out) == (0, True)
 
 
@@ -133,7 +133,7 @@ def test_a_resumed_run_may_change_where_and_how_often_it_is_saved(ocssl: Command
 
 def test_an_edited_configuration_is_noticed(ocssl: Command, stopped: Path) -> None:
     config = stopped / "config.yaml"
-    config.write_text(config.read_text().replace("lr: 0.1", "lr: 0.2"))
+    config.write_text(config.read_text().replace("lr: 0.2", "lr: 0.3"))
     before = fingerprint(stopped)
     assert "config.yaml' was changed since the checkpoint" in refused(ocssl, "run", "--resume", stopped)
     assert fingerprint(stopped) == before

@@ -76,7 +76,7 @@ def test_trackers_get_a_copy_of_every_number(ocssl: Command, tmp_path: Path) -> 
     assert [(n["samples"], n["loss/total"]) for n in sent if "loss/total" in n] == losses
     assert [(n["samples"], n["probe/linear"]) for n in sent if "probe/linear" in n] == probes
     assert summary["final"] == final
-    assert json.loads((tmp_path / "wandb-init.json").read_text())["config"]["lr"] == 0.1
+    assert json.loads((tmp_path / "wandb-init.json").read_text())["config"]["lr"] == 0.2
 
     said = json.loads((tmp_path / "mlflow.json").read_text())
     sent = [entry[1:] for entry in said if entry[0] == "metrics"]

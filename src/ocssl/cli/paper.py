@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -45,13 +45,31 @@ DataSet = Annotated[
 RESULTS = Path("results")
 EngineName = Literal["local", "ray"]
 ProtocolOption = Literal["clean", "authors"]
+ProtocolChoice = Annotated[
+    ProtocolOption, typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT)
+]
+MethodsOption = Annotated[
+    list[str] | None,
+    typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
+]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
+]
+EngineOption = Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)]
+WorkersOption = Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)]
+AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)]
 
 
 @app.command("list")
-def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) -> None:
-    """Every table and figure, whether its data are there, and how many of its cells are filled.
+def list_tables(
+    results: ResultsOption = RESULTS,
+    data_root: DataRoot = None,
+    seeds: Annotated[list[str] | None, typer.Option("--seeds", help="Wanted [default: 0,1,2].")] = None,
+    protocol: Annotated[ProtocolOption | None, typer.Option(help="To run next: only this one.")] = None,
+) -> None:
+    """Every table and figure, whether its data are there, how many of its cells are filled, and what to run next.
 
-    Example: ocssl paper list
+    Example: ocssl paper list --seeds 0
     """
     from rich.console import Console
     from rich.table import Table
@@ -60,6 +78,8 @@ def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) ->
     from ocssl.results.result import PROTOCOLS
 
     console, store = Console(highlight=False, markup=False), _open(results)
+    wanted = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
+    lacking: list[str] = []
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
     for column in table.columns[2:]:
         column.no_wrap = True
@@ -69,9 +89,16 @@ def list_tables(results: ResultsOption = RESULTS, data_root: DataRoot = None) ->
         listed |= {group.experiment for section in found for group in section.groups}
         datasets = list(dict.fromkeys(section.dataset for section in found))
         there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
-        counts = [[_filled(section) for section in found if section.protocol == protocol] for protocol in PROTOCOLS]
+        counts = [[_filled(section) for section in found if section.protocol == name] for name in PROTOCOLS]
+        ready = [dataset for dataset, state in zip(datasets, there, strict=True) if state == "yes"] or datasets[:1]
+        asked = [one for one in found if one.dataset in ready and protocol in (None, one.protocol)]
+        lacking += [line for section in asked for line in _lacking(section, wanted)]
         table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
     console.print(table)
+    if lacking:
+        console.print(f"\nTo run next, for seeds {' '.join(map(str, wanted))}, where data are there:")
+        for line in lacking:
+            console.print(line, soft_wrap=True)
     if unlisted := sum(file.experiment not in listed and not file.result.only_floors for file in store.files):
         console.print(f"Results that belong in none of these: {unlisted}", style="dim")
     _print_problems(console, store)
@@ -136,24 +163,16 @@ def run(
         list[str] | None,
         typer.Option("--seeds", "--seed", help="[default: 0,1,2]", rich_help_panel=WHAT),
     ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
-    ] = None,
-    protocol: Annotated[
-        ProtocolOption,
-        typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT),
-    ] = "clean",
+    methods: MethodsOption = None,
+    protocol: ProtocolChoice = "clean",
     tuned: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Own lr and omega; or best.yaml.", rich_help_panel=WHAT),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
-    ] = None,
-    engine: Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)] = "local",
-    workers: Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)] = 1,
-    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)] = None,
+    settings: SettingsOption = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = 1,
+    address: AddressOption = None,
     max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
     results: ResultsOption = RESULTS,
@@ -181,6 +200,7 @@ def run(
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    _check_protocol(paper, protocol)
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
@@ -216,11 +236,79 @@ def run(
         raise typer.Exit(1)
 
 
+@app.command()
+def tune(
+    table: TableName,
+    dataset: DataSet = None,
+    methods: MethodsOption = None,
+    protocol: ProtocolChoice = "clean",
+    settings: SettingsOption = None,
+    engine: EngineOption = "local",
+    workers: WorkersOption = 1,
+    address: AddressOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the grids.", rich_help_panel=HOW)] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Of sweeps.", rich_help_panel=HOW)] = (
+        Path("sweeps")
+    ),
+    data_root: DataRoot = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
+) -> None:
+    """Tune lr, and omega where there is one, of a table's rows on validation images; call again to go on.
+
+    Example: ocssl paper tune views --methods cla-b,cassle --workers 8
+    """
+    from ocssl.common.yaml import assignments
+    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.errors import ConfigError
+    from ocssl.paper.plan import choose_dataset, configure
+    from ocssl.paper.tuned import tuning_settings
+    from ocssl.results import find_table
+    from ocssl.runs.config import merged
+    from ocssl.sweeps.driver import resume_sweep, start_sweep
+    from ocssl.sweeps.plan import parse_sweep
+    from ocssl.sweeps.report import at_edges
+
+    paper = find_table(table)
+    _check_protocol(paper, protocol)
+    where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    rows = [row for row in paper.select(_words(methods)) if row.tuning]
+    if not rows:
+        tuned = ", ".join(row.name for row in paper.rows if row.tuning)
+        raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
+    changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
+    best: list[Path] = []
+    for row in rows:
+        configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
+        place = output / f"{paper.id}-{protocol}" / row.name
+        plan = parse_sweep({"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning})
+        grid = " × ".join(f"{name} {' '.join(map(str, values))}" for name, values in row.tuning.items())
+        typer.echo(f"{row.name}: {grid}, {len(plan.listed())} runs in {place}")
+        if dry_run:
+            continue
+        info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+        begun = (place / "sweep.yaml").exists()
+        log = resume_sweep(place, runner, info) if begun else start_sweep(plan, place, runner, info)
+        winner = log.best()
+        best.append(place / "best.yaml")
+        for sentence in at_edges(plan, winner) if winner else []:
+            typer.echo(f"{row.name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+    if best:
+        options = " ".join(f"--tuned {quote(str(file))}" for file in best)
+        typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")
+
+
 def _open(results: Path, *, new: bool = False) -> Store:
     """The results; the usual folder need not exist yet, nor one that is about to be filled."""
     from ocssl.results import Store, read_results
 
     return Store() if (new or results == RESULTS) and not results.exists() else read_results(results)
+
+
+def _check_protocol(table: PaperTable, protocol: ProtocolOption) -> None:
+    from ocssl.errors import ConfigError
+
+    if protocol not in table.protocols:
+        raise ConfigError(f"table '{table.id}' is of the protocol {' or '.join(table.protocols)}, not {protocol}")
 
 
 def _known_dataset(table: PaperTable, name: str) -> str:
@@ -234,6 +322,28 @@ def _known_dataset(table: PaperTable, name: str) -> str:
 
 def _filled(section: Section) -> str:
     return f"{sum(bool(group.runs) for group in section.groups)}/{len(section.groups)}"
+
+
+def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
+    """What a section lacks of these seeds, and the command that runs it."""
+    rows = [row for row in section.rows if not row.ours.floor]
+    timed = section.table.shows == "seconds"
+    left: dict[tuple[int, ...], list[str]] = {}
+    for row in rows:
+        there = row.ours.timed if timed else row.ours.runs
+        if lacks := tuple(seed for seed in seeds if seed not in there):
+            left.setdefault(lacks, []).append(row.name)
+    if not left:
+        return
+    said = [
+        f"{'all rows' if len(names) == len(rows) else ', '.join(names)} (seed{'s' * (len(lacks) > 1)} "
+        f"{' '.join(map(str, lacks))})"
+        for lacks, names in left.items()
+    ]
+    options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
+    options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
+    command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
+    yield f"  {command}\n      lacks {'; '.join(said)}"
 
 
 def _line(outcome: RunOutcome) -> str:

@@ -21,9 +21,9 @@ from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import SPLIT_NAMES, data_root, of_split, split_folder
-from ocssl.data.reader import Item, Reader
+from ocssl.data.reader import Item, Reader, SquashedReader
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage, Picture
+from ocssl.imaging import BadImage, Fit, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
@@ -37,6 +37,7 @@ def load(
     split: str = "train",
     root: str | Path | None = None,
     image_size: int | None = None,
+    fit: Fit = "crop",
     on_bad_image: OnBadImage = "error",
     download: bool = True,
     verify: bool = False,
@@ -48,8 +49,9 @@ def load(
         address: a name from :func:`ocssl.data.names`, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
         split: ``"train"`` or ``"test"``; sets whose test labels are not public give their validation images as test.
         root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``.
-        image_size: side length to crop and resize to. By default that of the named set; for an address that of the
+        image_size: side length to resize to. By default that of the named set; for an address that of the
             first image, which all must then have.
+        fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
         on_bad_image: ``"error"`` stops at an image that cannot be used and names it; ``"skip"`` leaves it out and
             lists it in ``dataset.skipped``.
         download: whether a named set that is not there may be downloaded.
@@ -70,6 +72,7 @@ def load(
         if spec.drawn:
             return spec.drawn(split, image_size)
         reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
+    reader = SquashedReader(reader) if fit == "squash" else reader
     return cached(reader, info, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
 
 

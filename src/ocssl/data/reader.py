@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ocssl import imaging
 from ocssl.data.dataset import ColumnArray
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage, Picture, Pixels
+from ocssl.imaging import BadImage, Fit, Picture, Pixels
 
 Label = int | str | None
 
@@ -24,11 +24,13 @@ class Item:
         name: where it comes from.
         picture: its file, bytes or pixels; or why it cannot be used.
         label: a number, a class name, or None.
+        fit: how it becomes a square.
     """
 
     name: str
     picture: Picture | BadImage
     label: Label = None
+    fit: Fit = "crop"
 
     def decode(self, size: int | None = None) -> Pixels:
         """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
@@ -40,7 +42,7 @@ class Item:
         if isinstance(self.picture, BadImage):
             raise self.picture
         try:
-            return imaging.decode(self.picture, size)
+            return imaging.decode(self.picture, size, self.fit)
         except OSError as error:
             raise DataError(f"{self.name} could not be read: {error.strerror or error}") from error
         except MemoryError as error:
@@ -77,6 +79,34 @@ class Reader(ABC):
     def column(self, name: str) -> ColumnArray:
         """A further property of every image, in order."""
         raise ConfigError(f"there is no column '{name}' to order by")
+
+
+class SquashedReader(Reader):
+    """The images of another reader, squashed to squares instead of cropped."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def describe(self) -> str:
+        return self._reader.describe()
+
+    def identity(self) -> str:
+        return f"squash\n{self._reader.identity()}"
+
+    def items(self, start: int = 0) -> Iterator[Item]:
+        return (replace(item, fit="squash") for item in self._reader.items(start))
+
+    def class_names(self) -> tuple[str, ...]:
+        return self._reader.class_names()
+
+    def other_labels(self) -> Iterable[Label]:
+        return self._reader.other_labels()
+
+    def count(self) -> int | None:
+        return self._reader.count()
+
+    def column(self, name: str) -> ColumnArray:
+        return self._reader.column(name)
 
 
 def number_of(count: int, thing: str) -> str:

@@ -51,9 +51,14 @@ def extract_parts(
     parts: Sequence[ImageSlices],
     *,
     batch: int | None = None,
+    full_precision: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Tensor]:
-    """:func:`extract` for several sets of images, e.g. train, validation and test, with one count of progress."""
+    """:func:`extract` for several sets of images, e.g. train, validation and test, with one count of progress.
+
+    Args:
+        full_precision: float32 on a GPU, too.
+    """
     if batch is not None and batch < 1:
         raise ConfigError(f"batch must be at least 1, not {batch}")
     if not all(len(images) for images in parts):
@@ -67,7 +72,7 @@ def extract_parts(
             with torch.no_grad():
                 chunk = torch.as_tensor(encode(images[start:stop]))
             if features is None and chunk.ndim == 2:
-                dtype = torch.float16 if chunk.is_cuda else torch.float32
+                dtype = torch.float16 if chunk.is_cuda and not full_precision else torch.float32
                 features = torch.empty(count, chunk.shape[1], dtype=dtype, device=chunk.device)
             if features is None or chunk.shape != features[start:stop].shape:
                 wanted = "" if features is None else f", not ({stop - start}, {features.shape[1]})"

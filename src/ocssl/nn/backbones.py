@@ -50,7 +50,7 @@ def options_of(name: str) -> type[Options]:
     """The settings of a backbone.
 
     >>> [*options_of("resnet18").model_fields]
-    ['width', 'stem']
+    ['width', 'stem', 'conv1_init']
     """
     kind: type[Options] = getattr(_find(split_name(name)[0]), "Options", Options)
     return kind

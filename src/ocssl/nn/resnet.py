@@ -64,6 +64,12 @@ class ResNet18(nn.Module):
             "First layers: one 3×3 convolution ('small'), or a 7×7 one with stride 2 and max-pooling ('standard'); "
             "'auto' is 'small' up to 64 pixels.",
         )
+        conv1_init: Literal["kaiming", "torch"] = setting(
+            "kaiming",
+            "Start of the small stem's convolution; `kaiming`: normal, by fan-out, as all others; `torch`: uniform, by "
+            "fan-in, as in the paper's public code. Unset: `torch` in the variant `authors`.",
+            since="0.2",
+        )
 
     def __init__(self, options: Options | None = None, image_size: int = 32) -> None:
         super().__init__()
@@ -81,6 +87,8 @@ class ResNet18(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if small and options.conv1_init == "torch":
+            self.conv1.reset_parameters()
 
     @staticmethod
     def _stage(channels_in: int, channels: int, stride: int) -> nn.Sequential:

@@ -28,7 +28,12 @@ class Optimizer:
     """
 
     class Options(ocssl.options.Options):
-        lr: float = setting(0.1, "Learning rate.", common=True, ge=0)
+        lr: float = setting(
+            0.1,
+            "Learning rate. Unset: the strategy's, as tuned for SGD, smaller for small batches; else the optimiser's.",
+            common=True,
+            ge=0,
+        )
         warmup: int = setting(0, "Steps in which the learning rate rises to lr.", ge=0, since="0.2")
         anneal: int = setting(
             0,

@@ -12,9 +12,10 @@ from ocssl.common.files import atomic_write, read_file, writing
 from ocssl.common.yaml import read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.paper.plan import configure
-from ocssl.results.tables import find_table
+from ocssl.results.result import Protocol, trained_on
+from ocssl.results.tables import PaperRow, Settings, find_table
 from ocssl.results.tuned import TUNABLE, TunedFor, TunedValues, check_values, read_tuned, tuned_path
-from ocssl.runs.config import RunConfig
+from ocssl.runs.config import RunConfig, merged, unread
 from ocssl.runs.naming import experiment
 from ocssl.runs.presets import resolve
 
@@ -47,6 +48,13 @@ def merge_values(files: Iterable[Path], which: TunedFor) -> TunedValues:
                 raise ConfigError(f"'{origin[row]}' and '{file}' give {row} different values; leave one of them out")
             origin.setdefault(row, file)
     return together
+
+
+def tuning_settings(row: PaperRow, dataset: str, protocol: Protocol, changes: Settings) -> dict[str, Any]:
+    """The settings of a sweep that tunes a row: all of the row's but those that vary."""
+    given = merged({**row.settings, "dataset": trained_on(dataset), "protocol": protocol}, changes)
+    unused = unread(given)
+    return {name: value for name, value in given.items() if name not in unused and value is not None}
 
 
 def keep_values(values: TunedValues, results: Path, which: TunedFor) -> None:

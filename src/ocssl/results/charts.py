@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from ocssl.results.names import STYLES, dashed, heading, row_label
 from ocssl.results.read import Group, ResultFile
-from ocssl.results.sections import Report, Row, Section
+from ocssl.results.sections import SAME_BUDGET, Report, Row, Section
 from ocssl.results.table import Value
 
 Values = dict[str, Any]
@@ -20,6 +21,7 @@ FINAL = {"number": "final", "title": "Final accuracy, %", "x": "CBP", "unit": "%
 PLOTS: dict[str, list[Values]] = {
     "bars": [FINAL, {"number": "avg", "title": "Average accuracy, %"}],
     "stream": [{"number": "curve", "title": "linear probe, all classes, %", "x": "stream images seen"}],
+    "matrix": [{"number": "matrix", "title": "after each experience, on the classes of each, %"}],
     "budget": [FINAL],
     "times": [
         {"number": "seconds", "title": "seconds per run", "x": "CBP", "unit": "s", "digits": 1, "zero": True},
@@ -34,6 +36,7 @@ CAUTION = (
 )
 """Said where a figure has the paper's numbers beside ours of another protocol."""
 
+FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Parts of a result that the page shows elsewhere or not at all."""
 
@@ -53,11 +56,17 @@ def chart_data(report: Report) -> Values:
         ablation = not section.is_unlisted and len({row.style for row in section.rows}) < len(section.rows) - 1
         against_cbp = not ablation or section.table.id.startswith("passes")
         shown = {**facets, "title": section.title, "budget": section.table.budget, "series": list(numbers)}
-        if numbers and not (ablation and against_cbp):
+        if len(numbers) > 1 and not (ablation and against_cbp):
             differs = section.protocol != "authors" and any(row.published for row in section.rows)
             figures.append(_figure("bars", section.id, {**shown, "caution": CAUTION if differs else ""}))
         if not ablation and any(is_curve(series[number]) for number in numbers):
             figures.append(_figure("stream", section.id, shown))
+        if (
+            not ablation
+            and not section.is_unlisted
+            and any(len(series[number]["matrix"] or ()) > 1 for number in numbers)
+        ):
+            figures.append(_figure("matrix", section.id, shown))
         if against_cbp:  # sections of one data set and objective share these figures
             title = ", ".join(map(heading, filter(None, (section.dataset, section.method))))
             title = section.title if section.is_unlisted else title
@@ -69,7 +78,7 @@ def chart_data(report: Report) -> Values:
     return {
         "series": series,
         "figures": [*figures, *_against_cbp(families.values(), series)],
-        "runs": {names[file.path]: _run(file, file.path in report.conflicting) for file in report.files},
+        "runs": {names[file.path]: _run(file, report) for file in report.files},
         "styles": {
             name: {"label": row_label(name), "marker": STYLES[name].marker, "dash": STYLES[name].dash}
             for name in styles
@@ -94,12 +103,19 @@ def _against_cbp(families: Iterable[Values], series: list[Values]) -> Iterator[V
         name = f"{dashed(family['title'])}-{family['protocol']}"
         taken[name] += 1
         name += f"-{taken[name]}" if taken[name] > 1 else ""  # the names of two data sets may have the same letters
-        if spent:
+        if _is_apart(series[number]["cbp"] for number in spent):
             yield _figure("budget", name, {**family, "series": spent})
         for device in sorted({series[number]["device"] for number in spent if series[number]["device"]}):
             timed = [number for number in spent if series[number]["device"] == device]
             title = f"{family['title']}, {device}"
-            yield _figure("times", f"{name}-{dashed(device)}", {**family, "title": title, "series": timed})
+            if _is_apart(series[number]["cbp"] for number in timed):
+                yield _figure("times", f"{name}-{dashed(device)}", {**family, "title": title, "series": timed})
+
+
+def _is_apart(spent: Iterable[float]) -> bool:
+    """Whether there are points at two CBP or more, so that a figure against CBP shows something."""
+    values = list(spent)
+    return bool(values) and max(values) > SAME_BUDGET * min(values)
 
 
 def _identity(series: Values) -> tuple[Any, ...]:
@@ -121,6 +137,7 @@ def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str])
         "final": _score(group.final, row.published.get("final", Value())),
         "avg": _score(group.avg, row.published.get("avg", Value())),
         "curve": group.curve,
+        "matrix": group.matrix,
         "cbp": group.cbp,
         "seconds": _score(group.seconds),
         "step": {"mean": 1000 * fmean(steps) if steps else None, "std": None},
@@ -139,19 +156,33 @@ def _score(values: Mapping[int, float], paper: Value = Value()) -> Values:  # no
     return {"mean": ours.mean, "std": ours.std, "seeds": seeds, "paper": paper.mean, "paperStd": paper.std}
 
 
-def _run(file: ResultFile, conflicting: bool) -> Values:
+def _run(file: ResultFile, report: Report) -> Values:
     result = file.result
+    config = {name: value for name, value in result.config.items() if name != "data_root"}
+    if config.get("init_from"):
+        config["init_from"] = Path(config["init_from"]).name
     seed = f"seed {result.seed}"
     facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
     return {
         "name": ", ".join(filter(None, (result.title, *map(heading, (result.method or "", result.dataset)), seed))),
         "facts": {name: getattr(result, name) for name in facts},
-        "path": str(file.path),
-        "conflicting": conflicting,
-        "result": result.model_dump(mode="json", exclude=UNSHOWN),
+        "path": report.place(file.path),
+        "conflicting": file.path in report.conflicting,
+        "result": result.model_dump(mode="json", exclude=UNSHOWN)
+        | {"warnings": [*map(without_folders, result.warnings)]},
         "knn": result.knn and {"final": result.knn.final, "avg": result.knn.avg},
-        **{name: getattr(result, name) for name in ("references", "config", "versions", "hardware")},
+        "config": config,
+        **{name: getattr(result, name) for name in ("references", "versions", "hardware")},
     }
+
+
+def without_folders(text: str) -> str:
+    """A sentence whose absolute paths have lost their folders, which are those of the machine that made it.
+
+    >>> without_folders("cannot read '/home/me/data/a.png': no space")
+    "cannot read 'a.png': no space"
+    """
+    return FOLDERS.sub("", text)
 
 
 def to_script(values: Values) -> str:

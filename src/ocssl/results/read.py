@@ -155,6 +155,14 @@ class Group:
         return sum(spent) / len(spent) if spent else None
 
     @property
+    def matrix(self) -> list[list[float]] | None:
+        """Mean over seeds of the accuracy after each experience on the classes of each; None where shapes differ."""
+        runs = [run.result.matrix for run in self._trained.values() if run.result.matrix]
+        if len({tuple(map(len, matrix)) for matrix in runs}) != 1:
+            return None
+        return [[round(fmean(cell), 1) for cell in zip(*row, strict=True)] for row in zip(*runs, strict=True)]
+
+    @property
     def curve(self) -> dict[str, list[float]] | None:
         """Mean, lowest and highest accuracy over seeds along the stream; None where the borders differ."""
         runs = [run.result for run in self._trained.values() if run.result.curve]

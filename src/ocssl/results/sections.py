@@ -17,14 +17,20 @@ from ocssl.results.labels import row_labels
 from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
-from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, probed_on
+from ocssl.results.result import Block, Protocol, Result, probed_on
 from ocssl.results.table import Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable
 
 BOUNDS = frozenset({"iid", "cassle", "cassle-r"})
 """Strategies that the paper prints in italics: they use more than the stream, so they are not ranked."""
 
-PAPER_VALUES = {"tau": 0.999, "joint_views": False}
+PAPER_VALUES: dict[str, Any] = {
+    "tau": 0.999,
+    "joint_views": False,
+    "class_order": "authors",
+    "sample_order": "seed",
+    "conv1_init": "torch",
+}
 """The paper's values of settings that some tables vary; its ω are in ``hyperparameters.csv``."""
 
 SAME_BUDGET = 1.05  # factor between CBP that count as equal
@@ -33,7 +39,7 @@ FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram":
 """What every encoder should beat, as tables call it."""
 
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
-NETWORK = ("backbone", "width", "stem", "variant", "mean", "std")
+NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std")
 """Settings that a floor depends on, besides data set, protocol and images; the second of the untrained encoder only."""
 
 UNLISTED = "other"
@@ -170,7 +176,7 @@ def sections_of(store: Store, table: PaperTable) -> list[Section]:
     found = (
         _section(store, table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
         for dataset in (*table.datasets, *sorted(present - {*table.datasets}))
-        for protocol in PROTOCOLS
+        for protocol in table.protocols
     )
     return [section for section in found if section.dataset in table.datasets or section.content]
 
@@ -310,6 +316,8 @@ class Report:
         files: every complete result, those in conflict included.
         problems: files that need attention; what they hold entered no number.
         conflicting: files of results that conflict.
+        store: what the folder holds.
+        folder: of the results.
     """
 
     title: str
@@ -317,6 +325,12 @@ class Report:
     files: tuple[ResultFile, ...]
     problems: tuple[Problem, ...]
     conflicting: frozenset[Path] = frozenset()
+    store: Store = field(default_factory=Store)
+    folder: Path = Path()
+
+    def place(self, path: Path) -> str:
+        """A file as the report names it: from the folder of results on, whose own place is nobody's business."""
+        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
 
     @property
     def latest(self) -> str:
@@ -343,4 +357,4 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
     more = {part for part in seen if isinstance(part, Problem)} - set(store.problems)
     problems = (*store.problems, *sorted(more, key=lambda problem: problem.sentence))
     conflicting = {path for group in store.groups.values() for problem in group.problems for path in problem.paths}
-    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting))
+    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting), store, Path(folder))

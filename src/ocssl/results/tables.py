@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ocssl.registry import unknown
 from ocssl.results.names import row_label, row_name
 from ocssl.results.published import hyperparameters, read_yaml
-from ocssl.results.result import Block, Result, trained_on
+from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, trained_on
 
 Settings = Mapping[str, Any]
 Kind = tuple[str, str | None, str | None, Block]
@@ -74,6 +74,12 @@ class PaperRow:
             given.get("budget"), name, given.get("method"), base, given.get("batch"), given.get("passes")
         )
 
+    @property
+    def tuning(self) -> dict[str, list[float]]:
+        """Learning rates and ω that its tuning tries; empty where it is not tuned."""
+        grids: dict[str, dict[str, list[float]]] = read_yaml("tables")["tuning"].get(self.settings.get("budget"), {})
+        return grids.get(self.name, {})
+
     def matches(self, result: Result, tuned: Settings) -> bool:
         """Whether a result of the row's kind belongs in it: its other settings are declared here or the paper's.
 
@@ -98,6 +104,7 @@ class PaperTable:
         source: the table of the paper with its published numbers.
         datasets: those of the paper; ``a->b`` trains on a and probes on b.
         shows: what its cells are.
+        protocols: those under which it is run.
     """
 
     id: str
@@ -107,6 +114,7 @@ class PaperTable:
     datasets: tuple[str, ...] = ("cifar100", "imagenet100")
     budget: str = ""
     shows: Literal["accuracy", "seconds"] = "accuracy"
+    protocols: tuple[Protocol, ...] = PROTOCOLS
 
     def row(self, name: str) -> PaperRow:
         """The row of that name."""
@@ -148,7 +156,10 @@ def _read_tables() -> Iterator[PaperTable]:
         ]
         source, shows = table.get("source", "main"), table.get("shows", "accuracy")
         datasets = tuple(table.get("datasets", ("cifar100", "imagenet100")))
-        yield PaperTable(id, table["title"], tuple(rows), source, datasets, settings.get("budget", ""), shows)
+        protocols = tuple(table.get("protocols", PROTOCOLS))
+        yield PaperTable(
+            id, table["title"], tuple(rows), source, datasets, settings.get("budget", ""), shows, protocols
+        )
 
 
 def _row(name: str, line: Settings, mark: str, variant: Settings, settings: Settings) -> PaperRow:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ocssl import data
 from ocssl.budget import plan
-from ocssl.data import Stream
+from ocssl.data import Stream, authors
 from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, split_validation
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
@@ -48,7 +48,10 @@ class DeviceDataset:
             free, _ = torch.cuda.mem_get_info(device)
             resident = len(dataset) * self.image_bytes <= FREE_SHARE * free
         if resident:
-            self._resident = dataset.images(torch.arange(len(dataset))).to(device)
+            shape = (len(dataset), 3, dataset.image_size, dataset.image_size)
+            self._resident = torch.empty(shape, dtype=torch.uint8, device=device)
+            for rows in torch.arange(len(dataset)).split(max(1, BLOCK_BYTES // self.image_bytes)):  # not all at once
+                self._resident[rows[0] : rows[-1] + 1] = dataset.images(rows).to(device)
 
     @property
     def identity(self) -> str:
@@ -142,7 +145,9 @@ def load_splits(config: RunConfig, device: torch.device, dataset: str | None = N
     name = dataset or config.dataset
 
     def whole(split: str) -> Subset:
-        images = data.load(name, split=split, root=config.data_root, image_size=config.learner.image_size)
+        images = data.load(
+            name, split=split, root=config.data_root, image_size=config.learner.image_size, fit=config.fit
+        )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
 
@@ -248,8 +253,13 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
 
 
 def _order(config: RunConfig) -> dict[str, Any]:
-    """The run's own seed, where that orders the samples."""
-    return {"order_seed": config.learner.seed} if getattr(config, "sample_order", "data") == "seed" else {}
+    """The run's own seed, where that orders the samples; the order of the classes, where the authors' is wanted."""
+    found: dict[str, Any] = {}
+    if getattr(config, "sample_order", "data") == "seed":
+        found["order_seed"] = config.learner.seed
+    if getattr(config, "class_order", "data") == "authors":
+        found["class_order"] = authors.CLASS_ORDERS[config.dataset]
+    return found
 
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
@@ -268,8 +278,14 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
         steps, epochs = left // (views * batch), 1
     if steps < 1:
         raise ConfigError(f"{left} CBP are less than one batch of {batch} images in {views} views")
-    # Batches run on from one epoch into the next, so that every step is full and the cost is exact.
-    epochs = max(epochs, math.ceil(steps * batch / len(train)))
+    if config.select(Iid.Options).epoch_end == "drop":
+        whole = len(train) // batch
+        if whole == 0:
+            raise ConfigError(f"{len(train)} images are less than one batch of {batch}; set epoch_end=carry")
+        epochs = epochs if left is None else math.ceil(steps / whole)
+        steps = epochs * whole if left is None else steps
+    else:  # batches run on from one epoch into the next, so that every step is full and the cost is exact
+        epochs = max(epochs, math.ceil(steps * batch / len(train)))
     stream = kind.build(
         train.dataset.labels,
         indices=train.indices,

@@ -23,6 +23,7 @@ from torch.nn import functional
 from ocssl.checkpoint import save_tensors
 from ocssl.common.console import warn
 from ocssl.common.files import atomic_write, slug, writing
+from ocssl.data import authors
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import Accuracy, ProbeSchedule, extract_parts, knn_probe, linear_probes
@@ -53,20 +54,26 @@ class SplitFeatures(NamedTuple):
 
 
 def split_features(
-    encode: Callable[[Tensor], Tensor], splits: Splits, progress: OnProgress | None = None
+    encode: Callable[[Tensor], Tensor],
+    splits: Splits,
+    progress: OnProgress | None = None,
+    *,
+    full_precision: bool = False,
 ) -> SplitFeatures:
     """Features of every image of the splits.
 
     Args:
         encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
+        full_precision: float32 on a GPU, too.
         progress: called with the images done and their number.
     """
-    return SplitFeatures(*extract_parts(encode, splits.subsets, progress=progress))
+    parts = extract_parts(encode, splits.subsets, full_precision=full_precision, progress=progress)
+    return SplitFeatures(*parts)
 
 
-def encoder_of(learner: Learner) -> Callable[[Tensor], Tensor]:
+def encoder_of(learner: Learner, *, full_precision: bool = False) -> Callable[[Tensor], Tensor]:
     """The learner's backbone as a function that takes all images it is given at once."""
-    return lambda images: learner.encode(images, batch=len(images))
+    return lambda images: learner.encode(images, batch=len(images), full_precision=full_precision)
 
 
 def raw_pixels(images: Tensor) -> Tensor:
@@ -216,7 +223,9 @@ def evaluate_on(
     before = folder.read_config()
     name = dataset or before.dataset
     # A run on a part of its own set does not decide how much of another set is measured on.
-    whole = {} if name == before.dataset else {"samples_per_class": None}
+    whole: dict[str, Any] = {} if name == before.dataset else {"samples_per_class": None}
+    if before.protocol == "authors" and name != before.dataset and name in authors.NORMALISATION:
+        whole["mean"], whole["std"] = authors.NORMALISATION[name]
     config = before.change(**({"measure_on": "test"} | whole | dict(changes or {})))
     learner = load_encoder(config, folder)
     device = learner.train_state.device
@@ -224,11 +233,13 @@ def evaluate_on(
     queue = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
     with progress:
         began = time.perf_counter()
-        place = folder.path / "features" / f"{slug(name)}-{_features_key(folder, splits)}.safetensors"
+        place = folder.path / "features" / f"{slug(name)}-{_features_key(folder, splits, config)}.safetensors"
         features = _read_features(place, device) if cache else None
         cached = features is not None
         if features is None:
-            features = split_features(encoder_of(learner), splits, progress.stage("features"))
+            full = config.full_precision
+            encode = encoder_of(learner, full_precision=full)
+            features = split_features(encode, splits, progress.stage("features"), full_precision=full)
             if cache:
                 _keep(lambda: _write_features(place, features))
         extracted = time.perf_counter()
@@ -268,9 +279,11 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
     return learner
 
 
-def _features_key(folder: RunFolder, splits: Splits) -> str:
-    """Changes with the encoder and with the images measured on."""
+def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
+    """Changes with the encoder, the images measured on and their normalisation."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
+    settings = config.learner.to_dict()
+    digest.update(repr([settings.get(name) for name in ("mean", "std")]).encode())
     for subset in splits.subsets:
         digest.update(subset.dataset.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())

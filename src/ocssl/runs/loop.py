@@ -116,14 +116,14 @@ class RunLoop:
     def _train_and_measure(self) -> Result:
         config, borders = self.config, self.schedule.borders
         if self.with_floors and START not in self.state.measured:
-            self._measure(START, encoder_of(self.learner))
+            self._measure(START, self._encoder())
         if config.evaluate == "start":
             return self._finish()
         for number in range(self.state.finished, len(borders)):
             self._train_until(borders[number])
             last = number + 1 == len(borders)
             if config.evaluate == "each" or (last and config.evaluate == "final"):
-                self._measure(str(number + 1), encoder_of(self.learner))
+                self._measure(str(number + 1), self._encoder())
             if not last:
                 self.learner.boundary()
             self.state.finished = number + 1
@@ -203,13 +203,17 @@ class RunLoop:
 
     # ------------------------------------------------------------------ measuring
 
+    def _encoder(self) -> Callable[[Tensor], Tensor]:
+        return encoder_of(self.learner, full_precision=self.config.full_precision)
+
     def _measure(self, point: str, encode: Callable[[Tensor], Tensor]) -> None:
         samples = 0 if point in ENCODERLESS else self.learner.seen
         if not self.group.is_main:
             self.state.measured[point] = Measurement(samples)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
-            features = split_features(encode, self.splits, self._work("features"))
+            full = self.config.full_precision
+            features = split_features(encode, self.splits, self._work("features"), full_precision=full)
             found = Measurement(samples, knn=self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found

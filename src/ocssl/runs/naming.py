@@ -159,7 +159,9 @@ def _resolved(**given: Any) -> RunConfig:
 
 def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
     """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
-    ours, theirs, fields = experiment(config), experiment(preset), _fields(config)
+    theirs, fields, values = experiment(preset), _fields(config), config.to_dict()
+    later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
+    ours = {**later, **experiment(config)}
     usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
     papers = _flat({**usual, **theirs})
     return {name: value for name, value in _flat(ours).items() if value != papers[name]}

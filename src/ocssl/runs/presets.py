@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ocssl.data import authors
 from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
@@ -21,6 +22,8 @@ EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
 
 PAPER_STREAM_BATCH, PAPER_PASSES = 10, 3
+AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "epoch_end": "drop", "fit": "squash"}
+"""Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
 
@@ -33,7 +36,9 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     filled = _data_set(chosen) | chosen
-    filled.setdefault("variant", "authors" if chosen.get("protocol") == "authors" else "default")
+    if chosen.get("protocol") == "authors":
+        filled = _authors(chosen) | filled
+    filled.setdefault("variant", "default")
     if chosen.get("stream") == "iid":
         filled = _iid(filled, chosen)
     if chosen.get("budget") is not None:
@@ -59,8 +64,17 @@ def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
         "experiences": EXPERIENCES.get(spec.name, 20),
         "online_experiences": EXPERIENCES.get(spec.name, 20),
     }
+    if chosen.get("protocol") == "authors" and spec.name in authors.NORMALISATION:
+        known["mean"], known["std"] = authors.NORMALISATION[spec.name]
     read = read_names(chosen)
     return {name: value for name, value in known.items() if name in read}
+
+
+def _authors(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What the authors' protocol implies; their order of classes only for the sets that they used."""
+    read, ordered = read_names(chosen), chosen.get("dataset", "cifar100") in authors.CLASS_ORDERS
+    implied = {name: value for name, value in AUTHORS.items() if name in read}
+    return {name: value for name, value in implied.items() if name != "class_order" or ordered} | {"variant": "authors"}
 
 
 def _iid(filled: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +102,7 @@ def _iid_batch(filled: dict[str, Any]) -> dict[str, Any]:
 
 
 def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper's b, n_p, lr and ω for the budget."""
+    """The paper's b, n_p, lr and ω for the budget, and our way of passing views in its tables."""
     rows = paper_rows(parse(_preview(filled)))
     if not rows:
         raise ConfigError(
@@ -105,6 +119,8 @@ def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
         found["lr"] = float(row["lr"])
     if "online_passes" in filled:
         del found["passes"]
+    if filled["variant"] != "authors":
+        found["joint_views"] = True  # as our tables have it at both budgets
     return found | ({"omega": float(row["omega"])} if row["omega"] else {})
 
 
@@ -158,9 +174,14 @@ def paper_rows(config: RunConfig) -> list[dict[str, str]]:
 def _check(config: RunConfig) -> None:
     learner = config.learner
     normalize_first = learner.to_dict().get("normalize_first", False)
-    authors = config.protocol == "authors"
-    if authors != (learner.variant == "authors") or authors != normalize_first:
+    as_authors = config.protocol == "authors"
+    if as_authors != (learner.variant == "authors") or as_authors != normalize_first:
         raise ConfigError(
             f"protocol '{config.protocol}' does not go with variant '{learner.variant}' and normalize_first "
             f"{normalize_first}; set the protocol alone"
+        )
+    if getattr(config, "class_order", "data") == "authors" and config.dataset not in authors.CLASS_ORDERS:
+        raise ConfigError(
+            f"class_order authors is known for {' and '.join(authors.CLASS_ORDERS)}, not for {config.dataset}; "
+            "leave it out"
         )

@@ -118,6 +118,7 @@ class CaSSLeR(CaSSLe):
     """
 
     label = "CaSSLe-R"
+    default_lr = (0.1, 0.3)
     composition = "stream+replay"
     default_memory = "reservoir"
     aligned = "replay"

@@ -21,6 +21,7 @@ from ocssl.registry import Registry
 registry: Registry[type[Strategy]] = Registry("strategy", group="ocssl.strategies")
 register = registry.register
 
+SMALL_BATCH = 32  # up to here the defaults are those of the paper's low budget: each view alone, smaller learning rates
 REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
 
 
@@ -73,6 +74,9 @@ class Strategy(nn.Module):
 
     default_memory: ClassVar[str | None] = None
     """The memory where no other is chosen. None: the strategy has no memory."""
+
+    default_lr: ClassVar[tuple[float, float]] = (0.03, 0.1)
+    """Learning rates of SGD where none is given: for batches up to :data:`SMALL_BATCH` samples, and for larger ones."""
 
     memory_variant: ClassVar[str] = "default"
     """The variant of the memory, where the memory has it."""

@@ -26,6 +26,7 @@ class ClaB(Aligned):
     """
 
     label = "CLA-b"
+    default_lr = (0.01, 0.1)
 
     class Options(Aligned.Options):
         omega: float = Aligned.Options.with_default("omega", 0.1)
@@ -45,6 +46,7 @@ class ClaE(ClaB):
     """
 
     label = "CLA-E"
+    default_lr = (0.2, 0.3)
 
     class Options(ClaB.Options):
         omega: float = Aligned.Options.with_default("omega", 0.3)
@@ -62,6 +64,7 @@ class ClaR(Aligned):
     """
 
     label = "CLA-R"
+    default_lr = (0.2, 0.3)
     composition = "stream+replay"
     default_memory = "fifo"
 

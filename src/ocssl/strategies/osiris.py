@@ -35,6 +35,7 @@ class OsirisR(Strategy):
     """
 
     label = "Osiris-R"
+    default_lr = (0.003, 0.01)
 
     class Options(Strategy.Options):
         temperature: float = setting(0.1, "Divisor of the cosine similarities in all three losses.", gt=0)

@@ -26,6 +26,7 @@ class Finetune(Strategy):
     """
 
     label = "finetuning"
+    default_lr = (0.01, 0.1)
 
 
 @register("er")

@@ -63,6 +63,7 @@ class Scale(Strategy):
     """
 
     label = "SCALE"
+    default_lr = (0.003, 0.003)
 
     class Options(Strategy.Options):
         forgetting_weight: float = setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +19,11 @@ class ClassIncremental(Shuffled):
 
     class Options(Shuffled.Options):
         experiences: int = setting(20, "Number of experiences, each with classes of its own.", ge=1)
+        class_order: Literal["data", "authors"] = setting(
+            "data",
+            "Order of the classes; `data`: drawn by data_seed; `authors`: that of the paper's public code.",
+            since="0.2",
+        )
 
     options: Options
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from ocssl.options import setting
 class Iid(Shuffled):
     """All samples shuffled, at the cost of an online strategy: the paper's upper bound.
 
-    Minibatches continue from one epoch into the next, so only the very last may be short.
+    By default minibatches continue from one epoch into the next, so only the very last may be short.
     """
 
     class Options(Shuffled.Options):
@@ -25,6 +25,12 @@ class Iid(Shuffled):
         online_passes: int = setting(3, "Passes of the online strategy whose cost i.i.d. training equals.", ge=1)
         online_experiences: int = setting(
             20, "Experiences of the online stream whose cost i.i.d. training equals.", ge=1
+        )
+        epoch_end: Literal["carry", "drop"] = setting(
+            "carry",
+            "An epoch's incomplete last minibatch; `carry`: filled up from the next epoch, so that the cost is exact; "
+            "`drop`: left out, in the paper's number of epochs, as in its public code.",
+            since="0.2",
         )
 
     options: Options
@@ -39,7 +45,7 @@ class Iid(Shuffled):
         **how: Any,
     ) -> Stream:
         count = len(labels) if labels is not None and indices is None else None
-        return iid(count, indices=indices, batch=stream_batch, last="carry", **how)
+        return iid(count, indices=indices, batch=stream_batch, last=self.options.epoch_end, **how)
 
 
 def iid(

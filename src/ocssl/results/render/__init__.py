@@ -70,6 +70,7 @@ def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
     return {
         f"figures/{figure['name']}.{kind}": content
         for figure in data["figures"]
+        if figure["kind"] != "matrix"  # on the page only
         for kind, content in render_figure(data, figure, kinds).items()
     }
 

@@ -10,15 +10,27 @@ from pathlib import Path
 from string import Template
 
 from ocssl.results.build import LEGEND, report_table, runs_table
-from ocssl.results.charts import chart_data, to_script
+from ocssl.results.charts import chart_data, to_script, without_folders
+from ocssl.results.claims import DATASET, claims, summary
 from ocssl.results.names import STYLES, heading
 from ocssl.results.read import Problem
 from ocssl.results.sections import Report, Section
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 PAGE_STYLES = ("style.css", "charts.css")
-SCRIPTS = ("dom", "state", "details", "tip", "plot", "bars", "stream", "scatter", "filters", "tables", "main")
+SCRIPTS = ("dom", "state", "details", "tip", "plot", "bars", "stream", "matrix", "scatter", "filters", "tables", "main")
 N_P = "n<sub>p</sub>"
+PARTS = {
+    "found": "What was found",
+    "bars": "Beside the paper",
+    "tables": "Tables",
+    "stream": "Accuracy along the stream",
+    "matrix": "Accuracy by experience",
+    "budget": "Final accuracy against CBP",
+    "times": "Training time against CBP",
+    "runs": "Every run",
+}
+"""The parts of the page, by id."""
 Names = Mapping[Path, str]
 """The names of runs in the page's data, by the paths of their files."""
 
@@ -34,7 +46,9 @@ def html_report(report: Report) -> str:
         lede=_lede(report),
         style="\n".join([*map(_file, PAGE_STYLES), f":root {{{colours}}}"]),
         legend=escape(" ".join(LEGEND)),
-        problems=_problems(report.problems) if report.problems else "",
+        problems=_problems(report) if report.problems else "",
+        found=_found(report),
+        contents=_contents(report),
         sections=sections or '<p class="note">No complete result yet.</p>',
         runs=_scrolling(to_html(runs_table(report), names), "Every run", "scroll tall"),
         data=to_script(chart_data(report)),
@@ -76,21 +90,60 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _problems(problems: tuple[Problem, ...]) -> str:
+def _found(report: Report) -> str:
+    """The opening: what the tables say, and the paper's claims with their answers."""
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in summary(report.sections))
+    parts = [f"<ul>{said}</ul>"] if said else []
+    answered = claims(report.store)
+    if any(claim.comparisons for claim in answered):
+        parts.append("<h3>The paper’s claims</h3>")
+        parts.append(
+            f'<p class="note">By our results on {heading(DATASET)}, clean protocol. Differences over three or more '
+            "seeds have a 95 % t-interval in brackets; where it contains 0, the comparison is open.</p>"
+        )
+        rows = "".join(
+            f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.answer)}</span> '
+            f"{escape(claim.text)}</dt><dd>{escape(claim.evidence)}</dd>"
+            for claim in answered
+        )
+        parts.append(f'<dl class="claims">{rows}</dl>')
+    if not parts:
+        return ""
+    return f'<section id="found"><h2>What was found</h2>{"".join(parts)}</section>'
+
+
+def _contents(report: Report) -> str:
+    """Links to the parts of the page; those of tables and figures vanish with what they lead to."""
+    tables = "".join(
+        f'<li><a href="#{escape(section.id)}">{escape(section.title)}, {escape(heading(section.protocol))}</a></li>'
+        for section in report.sections
+    )
+    parts = {name: title for name, title in PARTS.items() if name != "found" or _found(report)}
+    links = "".join(
+        f'<li><a href="#{name}">{title}</a>{f"<ul>{tables}</ul>" if name == "tables" and tables else ""}</li>'
+        for name, title in parts.items()
+    )
+    listed = f"<details open><summary>Contents</summary><ul>{links}</ul></details>"
+    return f'<nav class="contents" aria-label="Contents">{listed}</nav>'
+
+
+def _problems(report: Report) -> str:
+    problems = report.problems
     return (
         '<section class="problems" id="problems" aria-labelledby="problems-title">'
         f'<h2 id="problems-title">{_count(len(problems), "problem")} to look at</h2>'
         "<p>Files with a problem and results in conflict did not enter a number on this page.</p>"
-        f"<ul>{''.join(f'<li>{_problem(problem)}</li>' for problem in problems)}</ul></section>"
+        f"<ul>{''.join(f'<li>{_problem(problem, report)}</li>' for problem in problems)}</ul></section>"
     )
 
 
-def _problem(problem: Problem) -> str:
-    unnamed = [escape(str(path)) for path in problem.paths if str(path) not in problem.sentence]
+def _problem(problem: Problem, report: Report) -> str:
+    sentence = without_folders(problem.sentence.replace(f"{report.folder}/", ""))
+    unnamed = [escape(report.place(path)) for path in problem.paths if str(path) not in problem.sentence]
     if not unnamed:
-        return escape(problem.sentence)
+        return escape(sentence)
     summary = f"<summary>{_count(len(unnamed), 'file')}</summary>{'<br>'.join(unnamed)}"
-    return f"{escape(problem.sentence)}<details{' open' if len(unnamed) <= 3 else ''}>{summary}</details>"
+    return f"{escape(sentence)}<details{' open' if len(unnamed) <= 3 else ''}>{summary}</details>"
 
 
 def _section(section: Section, names: Names) -> str:

@@ -4,7 +4,7 @@ const NARROW = 240; // pixels below which figures do not shrink
 const COLUMN = 400; // pixels that a figure likes to have
 const GAP = 40;
 
-const DRAW = { bars: drawBars, stream: drawStream, budget: drawScatter, times: drawScatter };
+const DRAW = { bars: drawBars, stream: drawStream, matrix: drawMatrix, budget: drawScatter, times: drawScatter };
 
 // The figures of a kind that the filters leave. Those without a budget of their own have series of several.
 const shownFigures = (kind) => data.figures.filter((figure) => figure.kind === kind && matches(figure))
@@ -20,6 +20,10 @@ function drawFigures() {
     const filled = fill(section.querySelector(".cards"), figures);
     section.hidden = !filled && !series.some((one) => hidden.has(one.style));
   }
+  for (const link of document.querySelectorAll(".contents a")) {
+    const target = document.getElementById(link.hash.slice(1));
+    link.parentElement.hidden = !target || target.hidden;
+  }
 }
 
 // Two plots, of one figure or of two, stand side by side where there is room; returns how many figures were drawn.
@@ -27,12 +31,12 @@ function fill(place, figures) {
   const room = place.clientWidth;
   const draw = (columns) => {
     const width = Math.max(NARROW, (room - GAP * (columns - 1)) / columns);
-    const drawn = figures.map((figure) => ({ figure, pair: figure.plots.length > 1, plots: DRAW[figure.kind](figure, width).filter(Boolean) }))
+    const drawn = figures.map((figure) => ({ figure, pair: figure.plots.length > 1 || figure.kind === "matrix", plots: DRAW[figure.kind](figure, width).filter(Boolean) }))
       .filter((one) => one.plots.length);
     if (columns > 1 && drawn.length === 1 && !drawn[0].pair) return draw(1);
     const template = (count) => `repeat(${count}, minmax(0, 1fr))`;
     place.style.gridTemplateColumns = template(drawn.some((one) => one.pair) ? 1 : columns);
-    place.replaceChildren(...drawn.map(({ figure, pair, plots }) => card(figure, template(pair ? columns : 1), plots)));
+    place.replaceChildren(...drawn.map(({ figure, pair, plots }) => card(figure, figure.kind === "matrix" ? `repeat(auto-fill, minmax(${SIDE}px, 1fr))` : template(pair ? columns : 1), plots)));
     return drawn.length;
   };
   return draw(room >= 2 * COLUMN + GAP ? 2 : 1);

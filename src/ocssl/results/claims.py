@@ -1,0 +1,299 @@
+"""The paper's claims, each answered from results: yes, no, in part, or not run yet; and what the tables say in short.
+
+Answers are of the clean protocol on CIFAR-100. A claim is split into comparisons, each of which speaks for it or
+against it, or is open: over three or more common seeds a difference is open where its 95 % t-interval contains 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
+from ocssl.results.names import heading, row_label
+from ocssl.results.read import Group, Store
+from ocssl.results.result import trained_on
+from ocssl.results.sections import Row, Section, sections_of
+from ocssl.results.tables import find_table
+
+DATASET = "cifar100"
+MAIN = ("high-simsiam", "low-simsiam", "high-simclr", "low-simclr")
+PASSES = ("passes-simsiam", "passes-simclr")
+STAGNANT = 1.0  # points of Final below which twice the passes are no gain
+SAME_RATE = 1.1  # factor between times per CBP that count as equal
+Answer = Literal["yes", "no", "in part", "not run yet"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison behind a claim.
+
+    Attributes:
+        supports: whether it speaks for the claim; None where it is open.
+        text: what was compared, with numbers.
+    """
+
+    supports: bool | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and what results say of it.
+
+    Attributes:
+        text: the claim.
+        comparisons: those that were run.
+        note: what else belongs to the answer, in whole sentences.
+        tables: those whose runs answer it.
+    """
+
+    name: str
+    text: str
+    comparisons: tuple[Comparison, ...] = ()
+    note: str = ""
+    tables: tuple[str, ...] = ()
+
+    @property
+    def answer(self) -> Answer:
+        """Yes or no where all comparisons agree, else in part.
+
+        >>> Claim("", "", (Comparison(True, ""), Comparison(None, ""))).answer, Claim("", "").answer
+        ('in part', 'not run yet')
+        """
+        found = {comparison.supports for comparison in self.comparisons}
+        if not found:
+            return "not run yet"
+        return "yes" if found == {True} else "no" if found == {False} else "in part"
+
+    @property
+    def evidence(self) -> str:
+        """Every comparison and the note as sentences; the command to run where there is nothing to compare."""
+        if not self.comparisons:
+            return f"To run: {'; '.join(f'ocssl paper run {table}' for table in self.tables)}."
+        return " ".join(filter(None, ("; ".join(comparison.text for comparison in self.comparisons) + ".", self.note)))
+
+
+def claims(store: Store) -> list[Claim]:
+    """Every claim of the paper, answered from a store of results.
+
+    >>> {claim.answer for claim in claims(Store())}
+    {'not run yet'}
+    """
+    return [question(store) for question in CLAIMS]
+
+
+def summary(sections: Iterable[Section]) -> list[str]:
+    """What tables say by each probe: a sentence or two for each section that compares strategies."""
+    wanted = (section for section in sections if section.table.id in (*MAIN, "smoke"))
+    return [_summary(section) for section in wanted if len(_means(section, "final")) > 1]
+
+
+# ---------------------------------------------------------------------- the claims
+
+
+def _above_iid(store: Store) -> Claim:
+    found: list[Comparison] = []
+    for table in MAIN:
+        section = _section(store, table)
+        for name in ("cla-r", "cla-e"):
+            found += _compared(section, name, "iid")
+    text, note = "CLA ends above i.i.d. training at equal CBP.", "Differences of Final, in points."
+    return Claim("iid", text, tuple(found), note, MAIN)
+
+
+def _stagnation(store: Store) -> Claim:
+    found = []
+    for table in PASSES:
+        section = _section(store, table)
+        for row in section.rows:
+            before = _row(section, row.name.removesuffix("-np6") + "-np3")
+            difference = paired_difference(row.ours.final, before.ours.final) if before else None
+            if row.name.endswith("-np6") and difference is not None:
+                rises = difference.mean >= STAGNANT
+                iid = row.name.startswith("iid")
+                text = (
+                    f"{_where(section)}, {row.label.partition(',')[0]} {_signed(difference.mean)}{_seeds(difference)}"
+                )
+                found.append(Comparison(rises if iid else not rises, text))
+    note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
+    text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
+    return Claim("passes", text, tuple(found), note, PASSES)
+
+
+def _fifo(store: Store) -> Claim:
+    section = _section(store, "buffers")
+    found: list[Comparison] = []
+    near: list[Comparison] = []
+    for strategy in ("cla-r", "cla-e"):
+        for memory in ("reservoir", "minred"):
+            names = f"{strategy}+fifo", f"{strategy}+{memory}"
+            found += _compared(section, *names, where=False)
+            near += _compared(section, *names, number="knn_final", where=False)
+    said = f"Final by linear probe, in points. By k-NN: {'; '.join(one.text for one in near)}." if near else ""
+    return Claim("memory", "FIFO is the best memory for CLA.", tuple(found), said, ("buffers",))
+
+
+def _downstream(store: Store) -> Claim:
+    found, tables = [], ("downstream-simsiam", "downstream-simclr")
+    for table in tables:
+        section = _section(store, table)
+        finals = {row.label: fmean(row.ours.final.values()) for row in section.rows if row.ours.final}
+        cla_r = row_label("cla-r")
+        if cla_r in finals and len(finals) > 1:
+            best = max(finals, key=lambda label: finals[label])
+            text = f"{_where(section)}: {best} is highest with {finals[best]:.1f}, CLA-R has {finals[cla_r]:.1f}"
+            found.append(Comparison(best == cla_r, f"{text} (rows: {len(finals)} of {len(section.rows)})"))
+    return Claim("downstream", "CLA-R is best on other data sets.", tuple(found), tables=tables)
+
+
+def _learning_rates(store: Store) -> Claim:
+    """By tuning runs: what each strategy loses at the largest lr that all were tried with, against its best."""
+    tried: dict[tuple[str, str], dict[float, float]] = {}
+    for group in store.groups.values():
+        one = group.files[0].result
+        known = (one.measured_on, one.dataset, one.protocol, one.method) == ("validation", DATASET, "clean", "simsiam")
+        alone = not {*one.overrides} - {"lr", "omega", "measure_on", "evaluate", "joint_views"}
+        if known and alone and one.budget in ("high", "low") and group.final:
+            name = "er" if one.strategy == "er" and one.memory == "fifo" else one.strategy
+            best = tried.setdefault((one.budget, name), {})
+            lr = float(one.config["lr"])
+            best[lr] = max(best.get(lr, 0.0), fmean(group.final.values()))
+    found = []
+    for budget in ("high", "low"):
+        replay = tried.get((budget, "er"), {})
+        for name in ("cla-r", "cla-e", "cassle-r"):
+            ours = tried.get((budget, name), {})
+            common = ours.keys() & replay.keys()
+            if len(common) > 1:
+                largest = max(common)
+                losses = [max(values.values()) - values[largest] for values in (ours, replay)]
+                text = f"{heading(budget)}: at lr {largest:g} {row_label(name)} is {losses[0]:.1f} below its best"
+                found.append(Comparison(losses[0] < losses[1], f"{text}, ER w/ FIFO {losses[1]:.1f}"))
+    text, note = (
+        "Alignment tolerates larger learning rates than replay alone.",
+        "Final on validation images, the best ω.",
+    )
+    return Claim("lr", text, tuple(found), note, ("high-simsiam",))
+
+
+def _times(store: Store) -> Claim:
+    found = []
+    for table in PASSES:
+        section = _section(store, table)
+        for strategy in dict.fromkeys(row.name.rpartition("-")[0] for row in section.rows):
+            rows = [row for row in section.rows if row.name.rpartition("-")[0] == strategy and row.ours.seconds]
+            rates = {row.ours.cbp: _mean(row.ours.seconds) / row.ours.cbp for row in rows if row.ours.cbp}
+            if len(rates) > 1 and len({row.ours.devices for row in rows}) == 1:
+                spread = max(rates.values()) / min(rates.values())
+                text = f"{_where(section)}, {row_label(strategy)}: time per CBP differs by a factor of {spread:.2f}"
+                found.append(Comparison(spread <= SAME_RATE, text))
+    return Claim("time", "CBP is proportional to training time.", tuple(found), tables=("times",))
+
+
+def _pretraining(store: Store) -> Claim:
+    found: list[Comparison] = []
+    tables = ("pretraining-simsiam", "pretraining-simclr")
+    for table in tables:
+        section = _section(store, table)
+        for name in ("cla-r-iid", "cla-e-iid"):
+            found += _compared(section, name, "iid-whole")
+    text = "Early pretraining with CLA helps i.i.d. training at equal CBP."
+    return Claim("pretraining", text, tuple(found), tables=tables)
+
+
+CLAIMS: tuple[Callable[[Store], Claim], ...] = (
+    _above_iid,
+    _stagnation,
+    _fifo,
+    _downstream,
+    _learning_rates,
+    _times,
+    _pretraining,
+)
+
+
+# ---------------------------------------------------------------------- in short
+
+MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
+
+
+def _summary(section: Section) -> str:
+    """Who has the highest mean of each number among rows that only see the stream, and which others are above them."""
+    said = []
+    for number, name in MEASURES.items():
+        means = _means(section, number)
+        if means:
+            first = max(means, key=lambda label: means[label])
+            level = [label for row in sorted(section.best(number)) if (label := _label(section, row)) != first]
+            above = [
+                f"{label} {mean:.1f}"
+                for label, mean in _means(section, number, ranked=False).items()
+                if mean > means[first]
+            ]
+            notes = [f"level: {', '.join(level)}"] * bool(level) + [f"above it: {', '.join(above)}"] * bool(above)
+            shown = f" ({'; '.join(notes)})" if notes else ""
+            said.append(f"{name} {first} {means[first]:.1f}{shown}")
+    forgotten = _means(section, "forgetting")
+    least = min(forgotten, key=lambda label: forgotten[label], default="")
+    more = f" {least} forgets least: {forgotten[least]:.1f} points." if least else ""
+    return f"{section.title}, {heading(section.protocol)} protocol. Highest: {'; '.join(said)}.{more}"
+
+
+def _means(section: Section, number: str, *, ranked: bool = True) -> dict[str, float]:
+    """Means over seeds by label: of rows that only see the stream, or of the others that were trained."""
+    rows = [row for row in section.rows if row.ranked == ranked and not row.ours.floor]
+    values: dict[str, Mapping[int, float]] = {section.label(row): getattr(row.ours, number) for row in rows}
+    return {label: _mean(found) for label, found in values.items() if found}
+
+
+def _label(section: Section, name: str) -> str:
+    return next(section.label(row) for row in section.rows if row.name == name)
+
+
+# ---------------------------------------------------------------------- parts of answers
+
+
+def _section(store: Store, table: str) -> Section:
+    found = (section for section in sections_of(store, find_table(table)) if section.protocol == "clean")
+    return next(section for section in found if trained_on(section.dataset) == DATASET)
+
+
+def _row(section: Section, name: str) -> Row | None:
+    return next((row for row in section.rows if row.name == name), None)
+
+
+def _compared(
+    section: Section, first: str, second: str, *, number: str = "final", where: bool = True
+) -> Iterator[Comparison]:
+    """The first row less the second, where both were run."""
+    rows = _row(section, first), _row(section, second)
+    groups = [row.ours if row else Group() for row in rows]
+    difference = paired_difference(getattr(groups[0], number), getattr(groups[1], number))
+    if difference is None or rows[0] is None or rows[1] is None:
+        return
+    is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
+    place = f"{_where(section)}, " if where else ""
+    text = f"{place}{rows[0].label} less {rows[1].label}: {_signed(difference.mean)}{_seeds(difference)}"
+    yield Comparison(None if is_open else difference.mean > 0, text)
+
+
+def _where(section: Section) -> str:
+    return ", ".join(map(heading, filter(None, (section.table.budget, section.method))))
+
+
+def _seeds(difference: Difference) -> str:
+    """How sure a difference is, in brackets."""
+    if difference.n < LEAST_SEEDS:
+        return f" ({difference.n} seed{'' if difference.n == 1 else 's'})"
+    return f" ({_signed(difference.low)} to {_signed(difference.high)})"
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return fmean(values.values())
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "−")

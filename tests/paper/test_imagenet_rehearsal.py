@@ -1,0 +1,36 @@
+"""The paper's ImageNet100 tables from files to a table, on a stand-in of the same layout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.cli import Ocssl
+from ocssl.results import read_results
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"backbone": "convnet-w4", "hidden_dim": 16, "output_dim": 32, "batch": 20, "passes": 1, "memory_size": 40}
+SHORT = {"evaluate": "final", "probe.max_epochs": 2, "device": "cpu"}
+
+
+@pytest.mark.slow
+def test_a_table_of_imagenet100_is_run_from_class_folders_to_its_numbers(ocssl: Ocssl, tmp_path: Path) -> None:
+    script, place = ROOT / "benchmarks" / "imagenet.py", tmp_path / "data" / "imagenet"
+    subprocess.run([sys.executable, script, "--stand-in", place, "--train", "12", "--test", "2"], check=True)
+    assert len(list((place / "train").iterdir())) == 100
+    changes = [word for name, value in (SMALL | SHORT).items() for word in ("--set", f"{name}={value}")]
+    command = ("paper", "run", "high-simsiam", "--dataset", "imagenet100", "--data-root", str(tmp_path / "data"))
+    code, said = ocssl(*command, "--rows", "cla-e", "--seeds", "0", "-q", *changes)
+    assert code == 0, said
+    assert "1 of 1 runs are done, 0 failed just now" in said
+    (file,) = read_results(tmp_path / "results").files
+    result = file.result
+    assert (result.dataset, result.config["image_size"], result.config["lr"]) == ("imagenet100", 224, 0.1)
+    assert (len(result.experiences), {len(classes) for classes in result.experiences}) == (20, {5})
+    assert result.samples == 20 * (5 * 11 // 10) * 10  # a twelfth of each class is held out, remainders are dropped
+    code, said = ocssl(*command, "--rows", "cla-e", "--seeds", "0", "--dry-run")
+    assert "cifar100" not in said
+    assert "to run: imagenet100-simsiam-cla-e-fifo-high-clean-seed0" in said

@@ -1,0 +1,82 @@
+"""``ocssl paper tune`` and what ``ocssl paper list`` says is left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from helpers.cli import Ocssl
+from helpers.results import PUBLISHED
+from ocssl.results import TABLES
+from ocssl.sweeps.driver import read_started
+
+TINY = {
+    "image_size": 8,
+    "samples_per_class": 20,
+    "experiences": 2,
+    "backbone": "convnet-w4",
+    "hidden_dim": 8,
+    "output_dim": 16,
+    "probe.max_epochs": 2,
+    "device": "cpu",
+}
+CHANGES = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+
+
+def test_every_row_of_the_low_budget_has_a_grid_around_the_papers_values() -> None:
+    for table in ("low-simsiam", "views"):
+        for row in TABLES[table].rows:
+            if not row.untrained:
+                paper = row.hyperparameters()
+                assert float(paper["lr"]) in row.tuning["lr"]
+                assert bool(paper["omega"]) <= ("omega" in row.tuning)
+    cla_b = TABLES["views"].row("cla-b").tuning
+    assert cla_b == {"lr": [0.003, 0.01, 0.03, 0.1], "omega": [0.1, 0.3, 1.0, 3.0]}
+
+
+def test_a_row_is_tuned_on_validation_images_and_its_best_values_fit_the_table(ocssl: Ocssl, tmp_path: Path) -> None:
+    command = ("paper", "tune", "views", "--dataset", "shapes", "--rows", "finetune", *CHANGES)
+    code, said = ocssl(*command, "--dry-run")
+    assert (code, "finetune: lr 0.003 0.01 0.03 0.1, 4 runs in sweeps/views-clean/finetune" in said) == (0, True)
+    assert not (tmp_path / "sweeps").exists()
+    code, said = ocssl(*command, "-q")
+    assert code == 0, said
+    place = tmp_path / "sweeps" / "views-clean" / "finetune"
+    best = yaml.safe_load((place / "best.yaml").read_text())
+    assert best["lr"] in read_started(place).space["lr"]
+    assert best["joint_views"] is False
+    results = list(place.rglob("result.json"))
+    assert len(results) == 4
+    assert all('"measure_on": "validation"' in path.read_text() for path in results)
+    assert "ocssl paper run views --protocol clean --tuned sweeps/views-clean/finetune/best.yaml" in said
+    code, said = ocssl(*command, "-q")  # everything is there: nothing is run again
+    assert code == 0, said
+    assert len(list(place.rglob("result.json"))) == 4
+
+
+def test_rows_without_a_grid_and_another_protocol_are_refused(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "tune", "tau")
+    assert (code, "none of these rows has a grid" in said) == (2, True)
+    code, said = ocssl("paper", "run", "switches", "--protocol", "authors", "--dry-run")
+    assert (code, "table 'switches' is of the protocol clean, not authors" in said) == (2, True)
+
+
+def test_the_list_ends_with_the_commands_that_fill_what_is_missing(ocssl: Ocssl, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for pattern in ("cifar100-*-high-clean-seed*.json", "cifar100-simclr-er-fifo-high-clean-seed0.json"):
+        for path in PUBLISHED.glob(pattern):
+            if "simclr" in pattern or "simclr" not in path.name:
+                shutil.copy(path, kept)
+    code, said = ocssl("paper", "list", "--results", str(kept), "--seeds", "0,1,2", "--protocol", "clean")
+    assert code == 0, said
+    lines = said.partition("To run next, for seeds 0 1 2")[2].splitlines()
+    assert not any("ocssl paper run high-simsiam " in line for line in lines)  # complete
+    place = next(number for number, line in enumerate(lines) if "ocssl paper run high-simclr --seeds 0,1,2" in line)
+    expected = "lacks iid, cassle-r, er-reservoir, minred, cla-r, cla-e (seeds 0 1 2); er-fifo (seeds 1 2)"
+    assert lines[place + 1].strip() == expected
+    assert not any("--protocol authors" in line for line in lines)
+    code, said = ocssl("paper", "list", "--results", str(kept), "--seeds", "0")
+    assert "ocssl paper run high-simsiam --protocol authors --seeds 0\n" in said

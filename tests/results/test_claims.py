@@ -1,0 +1,116 @@
+"""The paper's claims are answered by results, one comparison at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from helpers.results import PUBLISHED
+from ocssl.paper.plan import configure
+from ocssl.results import Result, find_table, read_result, read_results
+from ocssl.results.claims import Claim, Comparison, claims, summary
+from ocssl.results.sections import read_report
+from ocssl.runs.naming import names_of
+
+CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
+
+
+@pytest.fixture
+def base(few: Path) -> Result:
+    return read_result(few / CLA_E.format(0))
+
+
+def made(base: Result, table: str, row: str, final: float, seed: int = 0, **numbers: object) -> Result:
+    """The result of a row of a table."""
+    where = find_table(table).datasets[0]
+    config = configure(find_table(table).row(row), where, "clean", seed=seed)
+    names = names_of(config)._asdict()
+    own = {"dataset": where, "config": config.to_dict(), "final": final, "avg": None, "curve": [final], "knn": None}
+    return Result.model_validate(base.model_dump() | names | own | {"forgetting": None, "matrix": []} | numbers)
+
+
+def answers(folder: Path, results: Iterable[Result]) -> dict[str, Claim]:
+    folder.mkdir()
+    for number, result in enumerate(results):
+        (folder / f"{number}.json").write_text(result.to_json())
+    return {claim.name: claim for claim in claims(read_results(folder))}
+
+
+@pytest.mark.parametrize(
+    ("finals", "answer"),
+    [
+        ({"cla-r": (50, 51, 52), "cla-e": (50, 51, 52), "iid": (40, 41, 42.1)}, "yes"),
+        ({"cla-r": (30, 31, 32), "cla-e": (30, 31, 32), "iid": (40, 41, 42.1)}, "no"),
+        ({"cla-r": (50, 51, 52), "cla-e": (30, 31, 32), "iid": (40, 41, 42.1)}, "in part"),
+        ({"cla-e": (50, 51, 52), "iid": (55, 49, 51)}, "in part"),  # the interval contains 0
+        ({"cla-e": (50,), "iid": (49,)}, "yes"),
+        ({"cla-e": (50, 51, 52)}, "not run yet"),
+    ],
+)
+def test_cla_against_iid(base: Result, tmp_path: Path, finals: dict[str, tuple[float, ...]], answer: str) -> None:
+    results = [
+        made(base, "high-simsiam", row, final, seed)
+        for row, values in finals.items()
+        for seed, final in enumerate(values)
+    ]
+    assert answers(tmp_path / "store", results)["iid"].answer == answer
+
+
+def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path) -> None:
+    finals = {"cla-e-np3": 50.0, "cla-e-np6": 50.5, "iid-np3": 48.0, "iid-np6": 53.0}
+    results = [made(base, "passes-simsiam", row, final) for row, final in finals.items()]
+    claim = answers(tmp_path / "store", results)["passes"]
+    assert claim.answer == "yes"
+    assert "CLA-E +0.5 (1 seed)" in claim.evidence
+    others = [made(base, "passes-simsiam", row, final + 3 * (row == "cla-e-np6")) for row, final in finals.items()]
+    assert answers(tmp_path / "other", others)["passes"].answer == "in part"
+
+
+def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
+    results = [
+        made(base, "downstream-simsiam", row, final) for row, final in {"cla-r": 60, "er-fifo": 58, "iid": 61}.items()
+    ]
+    results.append(made(base, "pretraining-simsiam", "iid-whole", 50))
+    results.append(made(base, "pretraining-simsiam", "cla-e-iid", 52))
+    found = answers(tmp_path / "store", results)
+    assert (found["downstream"].answer, found["pretraining"].answer) == ("no", "yes")
+    assert "i.i.d. is highest with 61.0, CLA-R has 60.0 (rows: 3 of 8)" in found["downstream"].evidence
+
+
+def test_times_are_compared_per_cbp_on_one_device(base: Result, tmp_path: Path) -> None:
+    costs = {"cla-e-np1": (1_000_000, 20.0), "cla-e-np3": (3_000_000, 61.0), "cla-e-np6": (6_000_000, 122.0)}
+    results = [
+        made(base, "passes-simsiam", row, 50, cbp_spent=cbp, train_seconds=seconds)
+        for row, (cbp, seconds) in costs.items()
+    ]
+    assert answers(tmp_path / "store", results)["time"].answer == "yes"
+    slow = results[-1].model_copy(update={"train_seconds": 200.0})
+    assert answers(tmp_path / "slow", [*results[:-1], slow])["time"].answer == "no"
+
+
+def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_were_tried_with(
+    base: Result, few: Path, tmp_path: Path
+) -> None:
+    er = read_result(few / "cifar100-simsiam-er-fifo-high-clean-seed0.json")
+    tried = [(base, 0.1, 47.0), (base, 0.3, 50.0), (er, 0.1, 46.0), (er, 0.3, 40.0)]
+    results = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in tried]
+    claim = answers(tmp_path / "store", results)["lr"]
+    assert claim.answer == "yes"
+    assert "at lr 0.3 CLA-E is 0.0 below its best, ER w/ FIFO 6.0" in claim.evidence
+
+
+def test_what_was_not_run_says_how_to_run_it() -> None:
+    claim = Claim("", "", tables=("times",))
+    assert (claim.answer, claim.evidence) == ("not run yet", "To run: ocssl paper run times.")
+    assert Claim("", "", (Comparison(None, "level"),)).answer == "in part"
+
+
+def test_the_summary_tells_the_probes_apart() -> None:
+    """By k-NN CLA leads in Avg and not in Final."""
+    high = summary(read_report(PUBLISHED).sections)[0]
+    by_knn = high[high.index("Final by k-NN") :]
+    assert "above it: CaSSLe-R" in by_knn.partition("; Avg by k-NN")[0]
+    assert by_knn.partition("; Avg by k-NN")[2].startswith(" CLA-R")

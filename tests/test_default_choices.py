@@ -1,0 +1,44 @@
+"""Defaults that depend on the strategy and the batch: those of the paper's budgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from ocssl.config import parse_learner
+from ocssl.results.published import hyperparameters
+from ocssl.runs.presets import resolve
+
+ROWS = ("cassle", "cassle-r", "finetune", "lump", "er", "minred", "cla-b", "cla-r", "cla-e", "scale", "osiris-r")
+
+
+@pytest.mark.parametrize("strategy", ROWS)
+def test_the_learning_rate_is_the_one_tuned_for_the_strategy_and_the_size_of_its_batches(strategy: str) -> None:
+    row, method = ("er-fifo" if strategy == "er" else strategy), "simsiam"
+    for budget, block in (("low", {}), ("high", {"batch": 138})):
+        method = None if strategy in ("scale", "osiris-r") else "simsiam"
+        paper = hyperparameters(budget, row, method, "cifar100")
+        if paper:
+            config = parse_learner({"strategy": strategy, "batch": int(paper["b"])} | block)
+            assert config.to_dict()["lr"] == float(paper["lr"]), budget
+
+
+@pytest.mark.parametrize(
+    ("given", "joint"),
+    [
+        ({"strategy": "finetune"}, False),
+        ({"strategy": "er", "batch": 32}, False),
+        ({"strategy": "er", "batch": 33}, True),
+        ({"strategy": "cla-e"}, True),
+        ({"strategy": "finetune", "stream_batch": 1, "batch": 1}, True),  # batch norm needs two rows
+        ({"strategy": "finetune", "joint_views": True}, True),
+        ({"strategy": "cla-e", "variant": "authors"}, False),
+    ],
+)
+def test_views_pass_alone_where_batches_are_small(given: dict[str, object], joint: bool) -> None:
+    assert parse_learner(given).joint_views is joint
+
+
+def test_the_runs_of_our_tables_have_the_views_together() -> None:
+    for budget in ("low", "high"):
+        assert resolve({"strategy": "cla-e", "budget": budget}).learner.joint_views
+        assert not resolve({"strategy": "cla-e", "budget": budget, "protocol": "authors"}).learner.joint_views
