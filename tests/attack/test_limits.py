@@ -147,7 +147,7 @@ def test_rows_of_parquet_are_read_so_that_they_fit(tmp_path: Path, monkeypatch: 
     for at_once, rows in ((64 * MIB, 32), (4000, 3), (100, 1)):
         monkeypatch.setattr(parquet, "BYTES_AT_ONCE", at_once)
         content = pq.ParquetFile(tmp_path / "x.parquet")
-        assert parquet._rows_at_once(content, tmp_path, "image") == rows
+        assert parquet._rows_at_once(content, tmp_path / "x.parquet", ["image"]) == rows
         assert len(list(ParquetReader([tmp_path / "x.parquet"]).items(40))) == 60
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -28,6 +31,8 @@ LOOK_EVERY = 0.05  # seconds between two looks at a lock
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
 MARK = "made by ocssl"
 """What text, pictures and archives that ocssl writes carry, so that a later command may replace them."""
+CHECKSUM = "checksum"
+"""The key of a JSON file's checksum of all its other keys."""
 TOKEN = r"[0-9a-f]{12}"
 """The end of the name of every draft, as a regular expression."""
 
@@ -294,6 +299,32 @@ def slug(text: str, limit: int = NAME_BYTES) -> str:
 def now() -> str:
     """The time in UTC, to the second, as files have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Content for a JSON file, with a checksum of itself that :func:`unseal` verifies.
+
+    >>> unseal(seal({"step": 3}))
+    {'step': 3}
+    >>> unseal(seal({"step": 3}) | {"step": 4})
+    Traceback (most recent call last):
+    ...
+    ValueError: it was changed after it was saved
+    """
+    plain = json.loads(json.dumps(content))
+    return {**plain, CHECKSUM: _checksum(plain)}
+
+
+def unseal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What was sealed. Content without a checksum, as versions before 0.3 wrote it, is taken as it is."""
+    plain = {name: value for name, value in content.items() if name != CHECKSUM}
+    if content.get(CHECKSUM, _checksum(plain)) != _checksum(plain):
+        raise ValueError("it was changed after it was saved")
+    return plain
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def require_regular(path: str | Path) -> None:

@@ -146,7 +146,7 @@ def published_version(path: str | Path) -> int:
     """
     index = Path(path) / f"{KIND}.json"
     try:
-        return int(json.loads(read_file(index))["facts"]["version"])
+        return _Recorded.model_validate(json.loads(read_file(index))["facts"]).version
     except FileNotFoundError:
         return 0
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -254,5 +254,5 @@ def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["ocssl"])
             return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    except (KeyError, ValueError, OSError, SafetensorError) as error:
+    except (KeyError, ValueError, OSError, SafetensorError, RecursionError) as error:
         raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error!r}") from error
