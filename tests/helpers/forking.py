@@ -13,8 +13,15 @@ from types import ModuleType
 import torch
 
 import ocssl.cli
+import ocssl.data.formats.parquet
+import ocssl.export.features
+import ocssl.export.formats
+import ocssl.live.learning
+import ocssl.paper.run
+import ocssl.results.render
 import ocssl.runs.evaluate
 import ocssl.runs.run
+import ocssl.sweeps.driver
 
 
 def run(request: dict[str, object]) -> None:

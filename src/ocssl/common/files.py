@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
@@ -25,6 +26,11 @@ from filelock import FileLock, Timeout
 
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
+
+try:
+    import fcntl
+except ImportError:  # on such a system, drafts that are left stay
+    fcntl = None  # type: ignore[assignment]
 
 MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
@@ -145,7 +151,8 @@ def not_a_path(path: object, error: OSError | ValueError) -> str:
 def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], object]) -> Path:
     """Replace a file in one step: a reader sees the old file or the new one, and a full disk leaves the old one.
 
-    The draft is a new file, never one that is there, nor the target of a link. A link at ``path`` is replaced.
+    The draft is a new file, never one that is there, nor the target of a link. A link at ``path`` is replaced. The next
+    write removes drafts that killed processes left; a draft that a process works on is locked, and stays.
 
     Args:
         content: the text, the bytes, or a function that writes the draft whose path it is given.
@@ -157,9 +164,8 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
     """
     path = Path(path)
     short = os.fsdecode(os.fsencode(path.name)[:NAME_BYTES])
-    draft = path.with_name(f".{short}.{token()}")
-    create(draft)
-    try:
+    with _own_draft(path.with_name(f".{short}"), is_folder=callable(content)) as place:
+        draft = place / short if callable(content) else place
         if isinstance(content, str):
             draft.write_text(content, encoding="utf-8")
         elif isinstance(content, bytes):
@@ -168,11 +174,55 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
             content(draft)
         sync(draft)
         draft.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    remove_drafts(path.parent, short)
     return path
+
+
+@contextlib.contextmanager
+def _own_draft(name: Path, is_folder: bool) -> Iterator[Path]:
+    """A new file, or a folder for functions that replace the file that they are given; locked until it is gone."""
+    while True:
+        place = name.with_name(f"{name.name}.{token()}")
+        place.mkdir() if is_folder else create(place)
+        handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+        _lock(handle, wait=True)
+        if os.path.lexists(place):
+            break
+        os.close(handle)  # another process took it for a draft that was left, before it was locked
+    try:
+        yield place
+    finally:
+        _remove(place)
+        os.close(handle)
+
+
+def remove_drafts(folder: Path, name: str) -> None:
+    """Remove the drafts of a file that killed processes left."""
+    for draft in [entry for entry in folder.iterdir() if is_draft(entry, name)]:
+        with contextlib.suppress(OSError):
+            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(handle, wait=False):
+                    _remove(draft)
+            finally:
+                os.close(handle)
+
+
+def _lock(handle: int, wait: bool) -> bool:
+    """Lock a draft; False where another process has it, or where the system has no such locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _remove(draft: Path) -> None:
+    with contextlib.suppress(OSError):
+        if draft.is_dir():
+            shutil.rmtree(draft)
+        else:
+            draft.unlink()
 
 
 def token() -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ocssl.common.console import shown
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Channels, Dataset, DatasetInfo, ResidentDataset
 from ocssl.data.download import Download
 from ocssl.data.formats.cifar import CIFAR10, CIFAR100, find_cifar
@@ -90,8 +91,8 @@ def dataset_spec(name: str) -> DatasetSpec:
     """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with seed 7 instead of theirs."""
     base, _, seed = name.rpartition(":")
     if base == "imagenet100:authors" and name not in registry:
-        if not seed.isdecimal():
-            raise ConfigError(f"the seed in '{name}' must be a whole number")
+        if not (seed.isdecimal() and len(seed) <= 18):
+            raise ConfigError(f"the seed in {shown(name)} must be a whole number of at most 18 digits")
         return replace(registry.get(base), name=name, find=partial(find_imagenet100, authors_seed=int(seed)))
     return registry.get(name)
 

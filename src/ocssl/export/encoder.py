@@ -179,12 +179,30 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    network, width = build_backbone(spec, size, _backbone_options(spec, facts))
+    options = _backbone_options(spec, facts)
+    if isinstance(spec, str):
+        _check_shapes(path, spec, size, options, tensors)
+    network, width = build_backbone(spec, size, options)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
     return FrozenEncoder(network, width, size, mean, std, facts).to(device)
+
+
+def _check_shapes(path: object, name: str, size: int, options: Options | None, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights of other shapes than the backbone has before it takes memory, any amount of it."""
+    try:
+        with torch.device("meta"):
+            expected = build_backbone(name, size, options)[0].state_dict()
+    except (RuntimeError, TypeError, OverflowError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError):  # a backbone that cannot be built without memory
+            return
+        raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())[:200]}") from error
+    for place, tensor in tensors.items():
+        if place in expected and expected[place].shape != tensor.shape:
+            found, wanted = tuple(tensor.shape), tuple(expected[place].shape)
+            raise CheckpointError(f"'{path}' does not fit the backbone: {place} is {found}, not {wanted}")
 
 
 def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Options | None:

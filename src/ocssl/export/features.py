@@ -138,7 +138,9 @@ def _features(
 
 
 def _write(table: pa.Table, path: Path) -> Path:
-    return atomic_write(path, lambda draft: pq.write_table(table, draft))
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    return atomic_write(path, content.getvalue().to_pybytes())
 
 
 def _part(parts: Path, number: int) -> Path:

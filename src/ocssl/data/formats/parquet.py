@@ -20,6 +20,8 @@ from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
 
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, TypeError)
+"""What pyarrow raises for damaged files."""
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
 MOST_PAGE = 512 << 20  # bytes of one page, which pyarrow reads as a whole, whatever it holds
@@ -96,8 +98,8 @@ class ParquetReader(Reader):
                 for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
                     yield self._item(values, f"{file}:{position}")
                 row += len(batch)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file} cannot be read after row {row}: {error}") from error
+        except DAMAGE as error:
+            raise _unreadable(file, f"cannot be read after row {row}", error) from error
 
     def _item(self, values: dict[str, Any], place: str) -> Item:
         image = values[self.image_column]
@@ -109,9 +111,15 @@ class ParquetReader(Reader):
 def _open(file: Path) -> pq.ParquetFile:
     try:
         require_regular(file)
-        return pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file} is not a readable parquet file: {error}") from error
+        content = pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
+        content.schema_arrow  # noqa: B018 - a damaged schema fails here
+    except DAMAGE as error:
+        raise _unreadable(file, "is not a readable parquet file", error) from error
+    return content
+
+
+def _unreadable(file: Path, what: str, error: Exception) -> DataError:
+    return error if isinstance(error, DataError) else DataError(f"{file} {what}: {' '.join(str(error).split())[:300]}")
 
 
 def _whole_column(file: Path, name: str) -> ColumnArray:
@@ -121,8 +129,8 @@ def _whole_column(file: Path, name: str) -> ColumnArray:
         for batch in content.iter_batches(_rows_at_once(content, file, [name], 1 << 16), columns=[name]):
             values = batch.column(0).to_numpy(zero_copy_only=False)
             found.append(values if values.dtype != object else _shared(values, known))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
+    except DAMAGE as error:
+        raise _unreadable(file, "cannot be read", error) from error
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
