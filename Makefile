@@ -22,10 +22,13 @@ $(BIN)/python:
 # CUDA, gigabytes of packages. TORCH_INDEX=https://download.pytorch.org/whl/cpu takes PyTorch's builds for CPU instead.
 HASHED := $(PIP) install --quiet --no-deps --require-hashes
 
-$(VENV)/.installed-torch: $(BIN)/python requirements/torch.txt requirements/cuda.txt
+TORCH := $(HASHED) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --requirement
+
+# The build for CPU where an index or a folder that pip knows has it, else the usual one and its CUDA packages.
+$(VENV)/.installed-torch: $(BIN)/python requirements/cpu.txt requirements/torch.txt requirements/cuda.txt
 	@echo "Installing torch into $(VENV) (minutes, once)"
-	@$(HASHED) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --requirement requirements/torch.txt
-	@$(PIP) show torch | grep -q '^Version: .*+cpu' || $(HASHED) --requirement requirements/cuda.txt
+	@$(TORCH) requirements/cpu.txt 2>/dev/null || \
+	  { $(TORCH) requirements/torch.txt && $(HASHED) --requirement requirements/cuda.txt; }
 	@touch $@
 
 $(VENV)/.installed-plot $(VENV)/.installed-dev: $(VENV)/.installed-%: requirements/%.txt $(VENV)/.installed-torch pyproject.toml

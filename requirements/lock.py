@@ -2,8 +2,8 @@
 
     pip install uv && python requirements/lock.py
 
-Versions are those of ``constraints.txt``. ``torch.txt`` also keeps the hashes that it has of builds for CPU, which
-another index holds, as long as the version stays; ``cuda.txt`` is for builds with CUDA.
+Versions are those of ``constraints.txt``. ``torch.txt`` and ``cuda.txt`` are the builds of the usual index. ``cpu.txt`` has
+the builds for CPU, Linux and Python 3.11 to 3.14, with the hashes that PyTorch's own index lists; it is kept by hand.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ def packages(extra: str) -> list[str]:
     return [entry.rstrip() for entry in re.split(r"\n(?=\S)", found.strip())]
 
 
-def hashes(entry: str) -> list[str]:
-    return re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)
-
-
 def main() -> None:
     for extra in EXTRAS:
         entries = packages(extra)
@@ -37,10 +33,7 @@ def main() -> None:
         others = [entry for entry in entries if entry != torch and entry not in cuda]
         (HERE / f"{extra}.txt").write_text("\n".join(others) + "\n")
         (HERE / "cuda.txt").write_text("\n".join(cuda) + "\n")
-    name, before = torch.split()[0], (HERE / "torch.txt").read_text() if (HERE / "torch.txt").exists() else ""
-    kept = hashes(before) if before.startswith(f"{name} ") else []
-    every = dict.fromkeys([*hashes(torch), *kept])
-    (HERE / "torch.txt").write_text(" \\\n    ".join([name, *every]) + "\n")
+        (HERE / "torch.txt").write_text(f"{torch}\n")
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ def _threads_of(folder: RunFolder) -> int:
 def _check_environment() -> None:
     """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
     runs_at_once()
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / f"compiled-{os.getuid()}"))
 
 
 def _splits(config: RunConfig, learner: Learner) -> Splits:
