@@ -61,7 +61,7 @@ class Attack:
     def start(self, *words: object, **conditions: object) -> Process:
         return self._command.start(*words, **conditions)
 
-    def end(self, process: Process, seconds: float = 60) -> int:
+    def end(self, process: Process, seconds: float = 90) -> int:
         """The exit code; a command that does not end in time is killed, and -9 is what the test sees."""
         timer = threading.Timer(seconds, lambda: os.kill(process.pid, signal.SIGKILL))
         timer.start()
