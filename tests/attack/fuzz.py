@@ -61,7 +61,7 @@ from ocssl.runs.state import RunState
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import parse_sweep
 
-SECONDS = 20
+SECONDS = 20  # of computing, or six times as many of waiting
 PEAK = 2 << 30  # bytes; the worker itself takes about a quarter
 ALLOWED = (OcsslError, BadImage)
 NONSENSE: tuple[object, ...] = (
@@ -376,13 +376,14 @@ def work(names: list[str], seed: int, folder: Path, count: int | None = None, un
     """Read damaged files of some targets in turn; the findings, one text each."""
     chance, findings, known = random.Random(seed), list[str](), set[str]()
     tries = {name: attempts(name, folder, chance) for name in names}
-    before, done = signal.signal(signal.SIGALRM, _alarm), 0
+    before, done = {number: signal.signal(number, _alarm) for number in (signal.SIGALRM, signal.SIGPROF)}, 0
     try:
         while time.monotonic() < until and (count is None or done < count * len(names)):
             name = names[done % len(names)]
             done += 1
             read = next(tries[name])
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(6 * SECONDS)
             try:
                 read()
             except ALLOWED:
@@ -393,13 +394,15 @@ def work(names: list[str], seed: int, folder: Path, count: int | None = None, un
                     known.add(key)
                     findings.append(f"{key}\n{traceback.format_exc()}")
             finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.alarm(0)
             (folder / "done").write_text(str(done))
             if (peak := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024) > PEAK:
                 findings.append(f"{name}: {peak:,} bytes of memory")
                 break
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return findings
 
 

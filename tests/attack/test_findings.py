@@ -28,6 +28,7 @@ from ocssl.data.formats.tar import TarReader
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live.sources import open_reader
 from ocssl.nn import build_backbone
+from ocssl.results import read_result
 from ocssl.runs.run import _kernels
 from ocssl.sweeps import search
 from ocssl.sweeps.log import TrialLog
@@ -112,6 +113,18 @@ def test_a_list_of_trials_that_does_not_fit_is_refused(tmp_path: Path, case) -> 
     (tmp_path / "trials.jsonl").write_text(json.dumps(line) + "\n")
     with pytest.raises(CheckpointError, match="is not a list of trials"):
         TrialLog(tmp_path / "trials.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", float("nan")), ("stream_batch", {}), ("batch", None), ("memory", []), ("strategy", 3), ("stream", "iid")],
+)
+def test_a_result_with_settings_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    content = json.loads(fuzz.RESULT.read_text())
+    content["config"][name] = value
+    (tmp_path / "r.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="is not a complete result: config: "):
+        read_result(tmp_path / "r.json")
 
 
 # ---------------------------------------------------------------------- tuned values
