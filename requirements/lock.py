@@ -2,8 +2,8 @@
 
     pip install uv && python requirements/lock.py
 
-Versions are those of ``constraints.txt``. ``torch.txt`` and ``cuda.txt`` are the builds of the usual index. ``cpu.txt`` has
-the builds for CPU, Linux and Python 3.11 to 3.14, with the hashes of PyTorch's own index; it is kept by hand.
+Versions are those of ``constraints.txt``. ``torch.txt`` and ``cuda.txt`` are the builds of the usual index. ``cpu.txt``
+is kept by hand: the builds for CPU, Linux and Python 3.11 to 3.14, with the hashes of PyTorch's own index.
 """
 
 from __future__ import annotations
