@@ -292,6 +292,21 @@ def test_drafts_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path) -> N
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
+def test_an_embedding_that_is_killed_while_it_tidies_up_goes_on(attack: Attack) -> None:
+    """The folder of parts keeps the file that says whose it is until all parts are gone."""
+    parts = "import os, pathlib, signal\nreal = pathlib.Path.unlink\n"
+    parts += "def unlink(path, **_):\n    real(path, **_)\n"
+    parts += "    path.suffix in ('.parquet', '.txt') and path.parent.suffix == '.parts' and os.kill(os.getpid(), 9)\n"
+    small = "import ocssl.export.features as features; features.embed.__kwdefaults__['part'] = 3\n"
+    words = ("embed", "state", "imgs", "-q", "-o", "f.parquet")
+    assert (
+        attack.end(attack.start(*words, modules={"small": small, "dies": f"{parts}pathlib.Path.unlink = unlink"})) == -9
+    )
+    assert (attack.folder / "f.parquet.parts" / "made-from.txt").exists()
+    assert attack.call(*words)[0] == 0
+    assert not (attack.folder / "f.parquet.parts").exists()
+
+
 def test_compiled_kernels_lie_in_a_folder_of_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCSSL_CACHE", str(tmp_path))
     assert _kernels().name == f"compiled-{os.getuid()}"
