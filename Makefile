@@ -4,11 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SEEDS  ?= 0
 GPU_PROCESSES ?= 0
+MINUTES ?= 30
 SMOKE  ?= build/paper-smoke
 TORCH_INDEX ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo paper-smoke test test-attack test-scale test-browser test-slow test-gpu lint types docs docs-files clean
+.PHONY: help demo paper-smoke test test-attack fuzz test-scale test-browser test-slow test-gpu lint types docs docs-files clean
 
 help:            ## what the targets do
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -17,11 +18,28 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ocssl needs Python 3.11 or newer; $(PYTHON) is older (set PYTHON=...)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# The constraints pin versions, not builds: on Linux the usual index has torch with CUDA, gigabytes of packages.
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch from PyTorch's index of CPU builds instead.
-$(VENV)/.installed-%: $(BIN)/python pyproject.toml constraints.txt
+# Packages are pinned by version and by the hashes of their files (requirements/). On Linux the usual index has torch with
+# CUDA, gigabytes of packages. TORCH_INDEX=https://download.pytorch.org/whl/cpu takes PyTorch's builds for CPU instead.
+HASHED := $(PIP) install --quiet --no-deps --require-hashes
+
+TORCH := $(HASHED) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --requirement
+
+# The build for CPU where an index or a folder that pip knows has it, else the usual one and its CUDA packages.
+$(VENV)/.installed-torch: $(BIN)/python requirements/cpu.txt requirements/torch.txt requirements/cuda.txt
+	@echo "Installing torch into $(VENV) (minutes, once)"
+	@$(TORCH) requirements/cpu.txt 2>/dev/null || \
+	  { $(TORCH) requirements/torch.txt && $(HASHED) --requirement requirements/cuda.txt; }
+	@touch $@
+
+$(VENV)/.installed-plot $(VENV)/.installed-dev: $(VENV)/.installed-%: requirements/%.txt $(VENV)/.installed-torch pyproject.toml
 	@echo "Installing ocssl[$*] into $(VENV) (minutes, once)"
-	@$(if $(TORCH_INDEX),$(PIP) install --quiet --no-deps --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
+	@$(HASHED) --requirement requirements/$*.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Extras of other commands: pinned by version.
+$(VENV)/.installed-%: $(VENV)/.installed-torch pyproject.toml constraints.txt
+	@echo "Installing ocssl[$*] into $(VENV) (minutes, once)"
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
@@ -40,6 +58,9 @@ test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 
 test-attack: $(VENV)/.installed-dev ## hostile files, foreign folders, signals: every row of the tables
 	@$(BIN)/python -m pytest -m 'attack or not attack' tests/attack
+
+fuzz: $(VENV)/.installed-dev   ## random damage to files that ocssl reads, for MINUTES=30
+	@$(BIN)/python tests/attack/fuzz.py --minutes $(MINUTES)
 
 test-browser: $(VENV)/.installed-dev $(VENV)/.installed-browser ## a report's page in headless Chromium
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \

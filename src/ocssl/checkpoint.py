@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, create, is_draft, read_file, sync, token
+from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, create, is_draft, read_file, seal, sync, token, unseal
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError
 
@@ -69,7 +69,7 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
             "tensors": {"file": data.name, "bytes": data.stat().st_size, "sha256": _digest(data)},
             "facts": dict(facts),
         }
-        atomic_write(index, json.dumps(envelope, indent=1))
+        atomic_write(index, json.dumps(seal(envelope), indent=1))
         sync(folder)
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         with contextlib.suppress(OSError):
@@ -130,6 +130,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
             raise CheckpointError(
                 f"'{folder}' has format version {envelope['version']}, newer than this ocssl knows ({VERSION}); upgrade"
             )
+        envelope = unseal(envelope)
         entry = envelope["tensors"]
         data = folder / Path(entry["file"]).name
         if not data.is_file() and data.exists():

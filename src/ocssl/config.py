@@ -73,10 +73,15 @@ class LearnerConfig(Options):
         "`default`; `authors`: the choices of the paper's public code; `original`: what the compared method's own "
         "authors do.",
     )
-    image_size: int = setting(32, "Side of the images; they are square.", ge=1, common=True)
-    stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1)
+    image_size: int = setting(32, "Side of the images; they are square.", ge=1, le=8192, common=True)
+    stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1, le=65_536)
     batch: int = setting(
-        138, "Images per training step. Unset: stream_batch, plus 128 with replay.", symbol="b", ge=1, common=True
+        138,
+        "Images per training step. Unset: stream_batch, plus 128 with replay.",
+        symbol="b",
+        ge=1,
+        le=65_536,
+        common=True,
     )
     passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, le=10_000, common=True)
     joint_views: bool = setting(
@@ -85,8 +90,8 @@ class LearnerConfig(Options):
         f"at most {SMALL_BATCH} images, which learn more with false; else true.",
     )
     sync_norm: bool = setting(True, "In a process group, batch norm uses the rows of all processes.")
-    hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1)
-    output_dim: int = setting(2048, "Output width of the projector.", ge=1)
+    hidden_dim: int = setting(512, "Hidden width of the projector and of the other heads.", ge=1, le=65_536)
+    output_dim: int = setting(2048, "Output width of the projector.", ge=1, le=65_536)
     average: float = setting(
         0.0,
         "Decay of a moving average of the network, which is deployed instead of the network in training; 0: none.",

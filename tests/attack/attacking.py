@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from helpers.command import Command, Process
+from ocssl.common.files import CHECKSUM, seal
 
 SIZE = "--backbone convnet-w4 --batch 20 --passes 1 --image-size 16 --device cpu -q"
 LEARN = f"{SIZE} --set hidden_dim=8 --set output_dim=8 --set memory_size=20".split()
@@ -38,11 +39,12 @@ class Attack:
         return path
 
     def edit(self, name: str, change: Callable[[dict], object]) -> None:
-        """Change a JSON file."""
+        """Change a JSON file; one with a checksum gets the right one, so that nothing but the change is wrong."""
         path = self.folder / name
         content = json.loads(path.read_text())
+        is_sealed = content.pop(CHECKSUM, None) is not None
         change(content)
-        path.write_text(json.dumps(content))
+        path.write_text(json.dumps(seal(content) if is_sealed else content))
 
     def files(self) -> dict[str, bytes]:
         """Content of every file, and target of every link, but those of the commands themselves."""
@@ -59,7 +61,7 @@ class Attack:
     def start(self, *words: object, **conditions: object) -> Process:
         return self._command.start(*words, **conditions)
 
-    def end(self, process: Process, seconds: float = 60) -> int:
+    def end(self, process: Process, seconds: float = 90) -> int:
         """The exit code; a command that does not end in time is killed, and -9 is what the test sees."""
         timer = threading.Timer(seconds, lambda: os.kill(process.pid, signal.SIGKILL))
         timer.start()

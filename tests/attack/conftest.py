@@ -10,6 +10,7 @@ from subprocess import Popen
 import numpy as np
 import pytest
 from attacking import LEARN, RUN, Attack
+from hostile import Hostile, Make
 from PIL import Image
 
 from helpers.command import Command, command_server
@@ -45,6 +46,18 @@ def template(server: Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     (folder / "results").mkdir()
     shutil.copy(CLA_E, folder / "results" / "r0.json")
     return folder
+
+
+@pytest.fixture(scope="session")
+def make(server: Popen[str]) -> Make:
+    """The command line in a folder."""
+    return lambda folder: Hostile(server, folder)
+
+
+@pytest.fixture(scope="session")
+def state(template: Path) -> Path:
+    """A learner that learned from twenty images."""
+    return template / "state"
 
 
 @pytest.fixture

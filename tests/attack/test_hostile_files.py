@@ -7,31 +7,13 @@ import itertools
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hostile import LEARN, NO_FILES, Hostile, commands, fifo, images, loop, sampled
+from hostile import LEARN, NO_FILES, Make, fifo, images, loop, sampled
 
 from ocssl.data.formats.cifar import CIFAR100, CifarReader
 from ocssl.errors import DataError
-
-Make = Callable[[Path], Hostile]
-
-
-@pytest.fixture(scope="module")
-def make() -> Iterator[Make]:
-    with commands() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def state(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A learner that learned from twenty images."""
-    folder = tmp_path_factory.mktemp("learner")
-    make(folder)("learn", images(folder / "imgs"), "--state", folder / "state", *LEARN.split()).went_well()
-    return folder / "state"
-
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "embed a tar": ("x.tar", "embed STATE x.tar -o f.parquet"),

@@ -6,27 +6,20 @@ import io
 import json
 import pickle
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile import LEARN, Hostile, commands, images, png, sampled
+from hostile import LEARN, Make, images, png, sampled
 
-Make = Callable[[Path], Hostile]
 LISTS = ("lr", "omega", "tau", "passes", "batch", "memory_size", "hidden_dim", "output_dim")
 ALIASES = "strategy: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{own} [{', '.join([f'*{before}'] * 9)}]\n"
     for name, before, own in zip(LISTS, "abcdefgh", "bcdefghi", strict=True)
 )
-
-
-@pytest.fixture(scope="module")
-def make() -> Iterator[Make]:
-    with commands() as made:
-        yield made
 
 
 YAML = {

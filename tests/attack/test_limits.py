@@ -8,14 +8,14 @@ import pickle
 import tarfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile import LEARN, Hostile, commands, images, png, sampled
+from hostile import LEARN, Make, images, png, sampled
 from PIL import Image
 
 from ocssl import imaging
@@ -29,22 +29,8 @@ from ocssl.export.features import embed
 from ocssl.imaging import BadImage, decode
 from ocssl.learner import Learner
 
-Make = Callable[[Path], Hostile]
 MIB = 1 << 20
 PEAK = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def make() -> Iterator[Make]:
-    with commands() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def state(make: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("learner")
-    make(folder)("learn", images(folder / "imgs"), "--state", folder / "state", *LEARN.split()).went_well()
-    return folder / "state"
 
 
 def _repeated(path: Path) -> None:
@@ -147,7 +133,7 @@ def test_rows_of_parquet_are_read_so_that_they_fit(tmp_path: Path, monkeypatch: 
     for at_once, rows in ((64 * MIB, 32), (4000, 3), (100, 1)):
         monkeypatch.setattr(parquet, "BYTES_AT_ONCE", at_once)
         content = pq.ParquetFile(tmp_path / "x.parquet")
-        assert parquet._rows_at_once(content, tmp_path, "image") == rows
+        assert parquet._rows_at_once(content, tmp_path / "x.parquet", ["image"]) == rows
         assert len(list(ParquetReader([tmp_path / "x.parquet"]).items(40))) == 60
 
 

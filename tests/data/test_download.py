@@ -28,10 +28,11 @@ class Server:
     content: bytes = CONTENT
     misdeeds: list[str] = field(default_factory=list)
     ranges: list[str | None] = field(default_factory=list)
+    elsewhere: str = ""
 
     @property
     def download(self) -> Download:
-        return Download(f"{self.address}/file.bin", hashlib.md5(CONTENT).hexdigest())
+        return Download(f"{self.address}/file.bin", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 
 
 @pytest.fixture
@@ -45,6 +46,10 @@ def server():
             state.ranges.append(asked)
             content = bytes(len(state.content)) if misdeed == "wrong bytes" else state.content
             start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and misdeed != "ignore range" else 0
+            if state.elsewhere:
+                self.send_response(302)
+                self.send_header("Location", state.elsewhere)
+                return self.end_headers()
             if misdeed == "not found":
                 return self.send_error(404)
             if start >= len(content):
@@ -98,10 +103,26 @@ def test_wrong_bytes_are_thrown_away_and_fetched_anew(server, tmp_path):
 
 def test_bytes_that_stay_wrong_never_get_the_files_name(server, tmp_path):
     server.content = b"something else"
-    with pytest.raises(DataError, match="its checksum is wrong"):
+    with pytest.raises(DataError, match="its size or checksum is wrong"):
         fetch(server.download, tmp_path, attempts=2, wait_seconds=0)
     assert not (tmp_path / "file.bin").exists()
     assert not (tmp_path / "file.bin.part").exists()
+
+
+def test_a_server_that_sends_more_than_the_file_has_is_not_read_to_the_end(server, tmp_path):
+    server.content = CONTENT + bytes(10_000_000)
+    with pytest.raises(DataError, match="its size or checksum is wrong"):
+        fetch(server.download, tmp_path, attempts=1)
+    assert not (tmp_path / "file.bin.part").exists()
+
+
+@pytest.mark.parametrize("url", ["http://example.org/file.bin", "ftp://example.org/file.bin"])
+def test_only_https_is_fetched_also_after_a_redirection(server, tmp_path, url):
+    with pytest.raises(DataError, match="is not an address with https"):
+        fetch(Download(url, "0", 1), tmp_path)
+    server.elsewhere = url
+    with pytest.raises(DataError, match="is not an address with https"):
+        fetch(server.download, tmp_path)
 
 
 def test_a_server_that_cannot_resume_starts_over(server, tmp_path):
@@ -136,7 +157,7 @@ def test_a_missing_file_is_not_asked_for_again(server, tmp_path):
 
 def test_no_server_at_all_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match="try again later, or fetch it by hand and put it at"):
-        fetch(Download("http://127.0.0.1:9/file.bin", "0"), tmp_path, attempts=1)
+        fetch(Download("http://127.0.0.1:9/file.bin", "0", 1), tmp_path, attempts=1)
 
 
 def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, monkeypatch):
@@ -144,7 +165,8 @@ def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, 
     scipy_io.savemat(tmp_path / "made.mat", {"X": pixels(1, 32, 32, 3, 2), "y": [[1], [2]]})
     server.content = (tmp_path / "made.mat").read_bytes()
     svhn = catalog.dataset_spec("svhn")
-    made = Download(f"{server.address}/train_32x32.mat", hashlib.md5(server.content).hexdigest())
+    digest = hashlib.sha256(server.content).hexdigest()
+    made = Download(f"{server.address}/train_32x32.mat", digest, len(server.content))
     monkeypatch.setitem(svhn.downloads, "train", made)
     assert len(data.load("svhn", root=tmp_path / "data")) == 2
     assert (tmp_path / "data" / "train_32x32.mat").exists()
@@ -154,10 +176,15 @@ def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, 
 
 def test_the_official_addresses_and_checksums_are_the_published_ones():
     published = {
-        "cifar100": ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),
-        "cifar10": ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-        "svhn": ("http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+        ("cifar100", "train"): ("www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz", "85cd44d0", 169_001_437),
+        ("cifar10", "test"): ("www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "6d958be0", 170_498_071),
+        ("svhn", "train"): ("ufldl.stanford.edu/housenumbers/train_32x32.mat", "435e94d6", 182_040_794),
+        ("svhn", "test"): ("ufldl.stanford.edu/housenumbers/test_32x32.mat", "cdce80df", 64_275_384),
     }
-    for name, (url, md5) in published.items():
-        assert catalog.dataset_spec(name).downloads["train"] == Download(url, md5)
-    assert catalog.dataset_spec("svhn").downloads["test"].md5 == "eb5a983be6a315427106f1b164d9cef3"
+    for (name, split), (url, digest, size) in published.items():
+        found = catalog.dataset_spec(name).downloads[split]
+        assert (found.url, found.sha256[:8], found.size) == (f"https://{url}", digest, size)
+    for name in catalog.names():
+        for found in (catalog.dataset_spec(name).downloads or {}).values():
+            assert found.url.startswith("https://")
+            assert len(found.sha256) == 64

@@ -10,11 +10,20 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy
+import pyarrow
 import torch
 
 import ocssl.cli
+import ocssl.data.formats.parquet
+import ocssl.export.features
+import ocssl.export.formats
+import ocssl.live.learning
+import ocssl.paper.run
+import ocssl.results.render
 import ocssl.runs.evaluate
 import ocssl.runs.run
+import ocssl.sweeps.driver
 
 
 def run(request: dict[str, object]) -> None:
@@ -53,6 +62,7 @@ def main() -> None:
     torch.set_num_threads(1)  # this and the next as in the tests' own process: the two are compared bit by bit
     torch.backends.mkldnn.set_flags(False)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # draws in what torch imports late
+    pyarrow.array(numpy.zeros(1))  # and pyarrow: pandas, where it is installed
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

@@ -13,6 +13,7 @@ from torch import nn
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
+from ocssl.common.files import unseal
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError, OutOfMemoryError
 
 SETTINGS = [
@@ -199,7 +200,9 @@ def test_images_that_wait_cannot_become_larger(tmp_path, waiting) -> None:
 def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_path) -> None:
     small_learner("er").save(tmp_path / "state")
     index = tmp_path / "state" / "learner.json"
-    index.write_text(index.read_text().replace('"hidden_dim": 16', '"hidden_dim": 17'))
+    content = unseal(json.loads(index.read_text()))
+    content["facts"]["config"]["hidden_dim"] = 17
+    index.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"was saved by ocssl .* and does not fit ocssl"):
         ocssl.Learner.load(tmp_path / "state", lr=0.5, device="cpu", strategy="er")
 
@@ -316,6 +319,9 @@ def test_foreign_and_broken_states_are_refused(tmp_path) -> None:
     other = json.loads(facts)
     other["facts"]["config"]["hidden_dim"] = 17
     index.write_text(json.dumps(other))
+    with pytest.raises(CheckpointError, match="changed after it was saved"):
+        ocssl.Learner.load(tmp_path / "state")
+    index.write_text(json.dumps({name: value for name, value in other.items() if name != "checksum"}))
     with pytest.raises(CheckpointError, match="does not fit"):
         ocssl.Learner.load(tmp_path / "state")
     with pytest.raises(CheckpointError, match="is not a saved learner"):

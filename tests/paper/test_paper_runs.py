@@ -298,7 +298,7 @@ def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl)
         ("cla-e: {lr: -3}", "numbers of at least 0 for lr, omega or both, not {'lr': -3}"),
         ("cla-e: {lr: .nan}", "numbers of at least 0 for lr, omega or both"),
         ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy does not read"),
-        ("- 1", "must map rows to values"),
+        ("- 1", "must hold settings as 'name: value' lines, not list"),
     ],
 )
 def test_a_file_of_tuned_values_that_makes_no_sense_is_refused(

@@ -136,15 +136,17 @@ def show(
     tables = [terminal_table(section) for section in filled or found[:1]]
     if differences is not None:
         tables += [section_differences(section, differences) for section in filled]
+    if output is not None:
+        wanted_tables = tables[len(filled) :] if differences is not None else tables
+        if len(wanted_tables) != 1:
+            raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
+        write_csv(wanted_tables[0], output, inputs=[file.path for file in store.files], force=force)
     for shown in tables:
         print_table(console, shown)
     if paper.shows == "accuracy":
         console.print(*LEGEND, style="dim")
     if output is not None:
-        wanted_tables = tables[len(filled) :] if differences is not None else tables
-        if len(wanted_tables) != 1:
-            raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
-        console.print(f"wrote {write_csv(wanted_tables[0], output, force=force)}")
+        console.print(f"wrote {output}")
     if not filled:
         options = ["--dataset", quote(wanted)] if wanted else []
         options += ["--protocol", protocol] if protocol else []

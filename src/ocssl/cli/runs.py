@@ -74,13 +74,15 @@ def compare(
         _comparison(title, groups),
         *([differences_table(groups, differences)] if differences is not None else []),
     ]
+    if output is not None:
+        write_csv(tables[-1], output, inputs=_result_files(runs), force=force)
     for table in tables:
         print_table(console, table)
     console.print(*LEGEND, style="dim")
     for sentence in _warnings(found.values()):
         console.print(sentence, style="yellow")
     if output is not None:
-        console.print(f"wrote {write_csv(tables[-1], output, inputs=_result_files(runs), force=force)}")
+        console.print(f"wrote {output}")
     if plot is not None:
         curves = {label: group.curve for label, group in groups.items()}
         lines = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.files import TOKEN, append, atomic_write, read_file, sync, token, writing
+from ocssl.common.files import TOKEN, append, atomic_write, read_file, seal, sync, token, unseal, writing
 from ocssl.errors import CheckpointError
 
 MOST_METRICS = 2**30  # bytes of a file of metrics
@@ -52,7 +52,7 @@ class CheckpointFolder:
 
         Args:
             write: writes everything else into the folder that it is given.
-            state: written as ``state.json``.
+            state: written as ``state.json``, with a checksum.
         """
         done = self.complete()
         place = self.path / f"{int(done[-1].name) + 1 if done else 1:06d}"
@@ -61,7 +61,7 @@ class CheckpointFolder:
             with writing(place):
                 draft.mkdir(parents=True)
                 write(draft)
-                atomic_write(draft / "state.json", json.dumps(state, indent=1))
+                atomic_write(draft / "state.json", json.dumps(seal(state), indent=1))
                 draft.rename(place)
                 sync(self.path)
         except BaseException:
@@ -79,7 +79,7 @@ class CheckpointFolder:
             state = json.loads(read_file(checkpoint / "state.json"))
             if not isinstance(state, dict):
                 raise ValueError("its state.json holds no settings by name")
-            return state
+            return unseal(state)
         except RecursionError as error:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: nested too deeply") from error
         except (OSError, ValueError) as error:

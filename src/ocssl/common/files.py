@@ -9,25 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
 
+try:
+    import fcntl
+except ImportError:  # on such a system, drafts that are left stay
+    fcntl = None  # type: ignore[assignment]
+
 MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
 MARK = "made by ocssl"
 """What text, pictures and archives that ocssl writes carry, so that a later command may replace them."""
+CHECKSUM = "checksum"
+"""The key of a JSON file's checksum of all its other keys."""
 TOKEN = r"[0-9a-f]{12}"
 """The end of the name of every draft, as a regular expression."""
 
@@ -140,7 +151,8 @@ def not_a_path(path: object, error: OSError | ValueError) -> str:
 def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], object]) -> Path:
     """Replace a file in one step: a reader sees the old file or the new one, and a full disk leaves the old one.
 
-    The draft is a new file, never one that is there, nor the target of a link. A link at ``path`` is replaced.
+    The draft is a new file, never one that is there, nor the target of a link. A link at ``path`` is replaced. The next
+    write removes drafts that killed processes left; a draft that a process works on is locked, and stays.
 
     Args:
         content: the text, the bytes, or a function that writes the draft whose path it is given.
@@ -152,9 +164,8 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
     """
     path = Path(path)
     short = os.fsdecode(os.fsencode(path.name)[:NAME_BYTES])
-    draft = path.with_name(f".{short}.{token()}")
-    create(draft)
-    try:
+    with _own_draft(path.with_name(f".{short}"), is_folder=callable(content)) as place:
+        draft = place / short if callable(content) else place
         if isinstance(content, str):
             draft.write_text(content, encoding="utf-8")
         elif isinstance(content, bytes):
@@ -163,11 +174,55 @@ def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], objec
             content(draft)
         sync(draft)
         draft.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-        raise
+    remove_drafts(path.parent, short)
     return path
+
+
+@contextlib.contextmanager
+def _own_draft(name: Path, is_folder: bool) -> Iterator[Path]:
+    """A new file, or a folder for functions that replace the file that they are given; locked until it is gone."""
+    while True:
+        place = name.with_name(f"{name.name}.{token()}")
+        place.mkdir() if is_folder else create(place)
+        handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+        _lock(handle, wait=True)
+        if os.path.lexists(place):
+            break
+        os.close(handle)  # another process took it for a draft that was left, before it was locked
+    try:
+        yield place
+    finally:
+        _remove(place)
+        os.close(handle)
+
+
+def remove_drafts(folder: Path, name: str) -> None:
+    """Remove the drafts of a file that killed processes left."""
+    for draft in [entry for entry in folder.iterdir() if is_draft(entry, name)]:
+        with contextlib.suppress(OSError):
+            handle = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if _lock(handle, wait=False):
+                    _remove(draft)
+            finally:
+                os.close(handle)
+
+
+def _lock(handle: int, wait: bool) -> bool:
+    """Lock a draft; False where another process has it, or where the system has no such locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _remove(draft: Path) -> None:
+    with contextlib.suppress(OSError):
+        if draft.is_dir():
+            shutil.rmtree(draft)
+        else:
+            draft.unlink()
 
 
 def token() -> str:
@@ -294,6 +349,32 @@ def slug(text: str, limit: int = NAME_BYTES) -> str:
 def now() -> str:
     """The time in UTC, to the second, as files have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Content for a JSON file, with a checksum of itself that :func:`unseal` verifies.
+
+    >>> unseal(seal({"step": 3}))
+    {'step': 3}
+    >>> unseal(seal({"step": 3}) | {"step": 4})
+    Traceback (most recent call last):
+    ...
+    ValueError: it was changed after it was saved
+    """
+    plain = json.loads(json.dumps(content))
+    return {**plain, CHECKSUM: _checksum(plain)}
+
+
+def unseal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What was sealed. Content without a checksum, as versions before 0.3 wrote it, is taken as it is."""
+    plain = {name: value for name, value in content.items() if name != CHECKSUM}
+    if content.get(CHECKSUM, _checksum(plain)) != _checksum(plain):
+        raise ValueError("it was changed after it was saved")
+    return plain
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def require_regular(path: str | Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ocssl.common.console import shown
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Channels, Dataset, DatasetInfo, ResidentDataset
 from ocssl.data.download import Download
 from ocssl.data.formats.cifar import CIFAR10, CIFAR100, find_cifar
@@ -90,8 +91,8 @@ def dataset_spec(name: str) -> DatasetSpec:
     """The data set called ``name``; ``imagenet100:authors:7`` is the authors' draw with seed 7 instead of theirs."""
     base, _, seed = name.rpartition(":")
     if base == "imagenet100:authors" and name not in registry:
-        if not seed.isdecimal():
-            raise ConfigError(f"the seed in '{name}' must be a whole number")
+        if not (seed.isdecimal() and len(seed) <= 18):
+            raise ConfigError(f"the seed in {shown(name)} must be a whole number of at most 18 digits")
         return replace(registry.get(base), name=name, find=partial(find_imagenet100, authors_seed=int(seed)))
     return registry.get(name)
 
@@ -103,9 +104,19 @@ def _draw_shapes(split: str, image_size: int) -> Dataset:
 
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
-_STANFORD = "http://ufldl.stanford.edu/housenumbers"
-_CIFAR100_FILE = Download(f"{_TORONTO}/{CIFAR100.archive}", "eb9058c3a382ffc7106e4002c42a8d85")
-_CIFAR10_FILE = Download(f"{_TORONTO}/{CIFAR10.archive}", "c58f30108f718f92721af3b95e74349a")
+_STANFORD = "https://ufldl.stanford.edu/housenumbers"
+_CIFAR100_FILE = Download(
+    f"{_TORONTO}/{CIFAR100.archive}", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7", 169_001_437
+)
+_CIFAR10_FILE = Download(
+    f"{_TORONTO}/{CIFAR10.archive}", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce", 170_498_071
+)
+_SVHN_TRAIN_FILE = Download(
+    f"{_STANFORD}/train_32x32.mat", "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8", 182_040_794
+)
+_SVHN_TEST_FILE = Download(
+    f"{_STANFORD}/test_32x32.mat", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b", 64_275_384
+)
 _IMAGENET_ADVICE = (
     "get ILSVRC 2012 from image-net.org and put it below the root "
     "as imagenet/train/n…/*.JPEG and imagenet/val/n…/*.JPEG"
@@ -145,10 +156,7 @@ for _spec in (
         aliases=("svhn", "house-numbers"),
         parquet=("svhn", "cropped-digits"),
         find=find_svhn,
-        downloads={
-            "train": Download(f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            "test": Download(f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
-        },
+        downloads={"train": _SVHN_TRAIN_FILE, "test": _SVHN_TEST_FILE},
         mean=(0.4377, 0.4438, 0.4728),
         std=(0.1980, 0.2010, 0.1970),
     ),

@@ -7,9 +7,11 @@ import http.client
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ocssl.common.console import progress_bar
 from ocssl.common.files import locked, writing
@@ -21,10 +23,17 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Download:
-    """A file on the web and its MD5 checksum, as its publisher gives it."""
+    """A file on the web.
+
+    Attributes:
+        url: with ``https``; nothing else is fetched, except from this machine.
+        sha256: its checksum, in hexadecimal digits.
+        size: in bytes; no more are ever read.
+    """
 
     url: str
-    md5: str
+    sha256: str
+    size: int
 
     @property
     def file_name(self) -> str:
@@ -60,28 +69,43 @@ def _fetch(download: Download, target: Path, attempts: int, wait_seconds: float,
         if attempt:
             time.sleep(wait_seconds * 2 ** (attempt - 1))
         try:
-            _append_rest(download.url, part, show)
+            _append_rest(download, part, show)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             problem = str(error) or type(error).__name__
             if isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410):
                 break
             continue
-        if _md5(part) == download.md5:
+        if part.stat().st_size == download.size and _sha256(part) == download.sha256:
             os.replace(part, target)
             return
-        problem = "its checksum is wrong"
+        problem = "its size or checksum is wrong"
         part.unlink()
     raise DataError(
         f"could not download {download.url} ({problem}); try again later, or fetch it by hand and put it at {target}"
     )
 
 
-def _append_rest(url: str, part: Path, show: bool | None) -> None:
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection to another scheme."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+        _check_address(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_address(url: str) -> None:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
+        raise DataError(f"{url} is not an address with https; nothing was downloaded")
+
+
+def _append_rest(download: Download, part: Path, show: bool | None) -> None:
     """Request the rest of a partial file and append it; if the server sends the whole file, it replaces the part."""
-    have = part.stat().st_size if part.exists() else 0
+    url, have = download.url, part.stat().st_size if part.exists() else 0
+    _check_address(url)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+        response = urllib.request.build_opener(_OnlyHttps).open(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # the part is complete
             return
@@ -95,20 +119,20 @@ def _append_rest(url: str, part: Path, show: bool | None) -> None:
             open(part, "ab" if resumed else "wb") as file,
             progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
         ):
-            while block := _read(response):
+            while block := _read(response, download.size + 1 - file.tell()):
                 file.write(block)
                 advance(len(block))
-    if total is not None and part.stat().st_size < total:
+    if total is not None and part.stat().st_size < min(total, download.size):
         raise ConnectionError("the connection broke")
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
+def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
     try:
-        return response.read(BLOCK)
+        return response.read(min(BLOCK, max(limit, 0)))
     except OSError as error:  # of the network (TLS, a lost route), not of writing the file
         raise ConnectionError(str(error) or type(error).__name__) from error
 
 
-def _md5(file: Path) -> str:
+def _sha256(file: Path) -> str:
     with open(file, "rb") as content:
-        return hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -146,7 +146,7 @@ def published_version(path: str | Path) -> int:
     """
     index = Path(path) / f"{KIND}.json"
     try:
-        return int(json.loads(read_file(index))["facts"]["version"])
+        return _Recorded.model_validate(json.loads(read_file(index))["facts"]).version
     except FileNotFoundError:
         return 0
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -179,12 +179,30 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    network, width = build_backbone(spec, size, _backbone_options(spec, facts))
+    options = _backbone_options(spec, facts)
+    if isinstance(spec, str):
+        _check_shapes(path, spec, size, options, tensors)
+    network, width = build_backbone(spec, size, options)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
     return FrozenEncoder(network, width, size, mean, std, facts).to(device)
+
+
+def _check_shapes(path: object, name: str, size: int, options: Options | None, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights of other shapes than the backbone has before it takes memory, any amount of it."""
+    try:
+        with torch.device("meta"):
+            expected = build_backbone(name, size, options)[0].state_dict()
+    except (RuntimeError, TypeError, OverflowError, NotImplementedError) as error:
+        if isinstance(error, NotImplementedError):  # a backbone that cannot be built without memory
+            return
+        raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())[:200]}") from error
+    for place, tensor in tensors.items():
+        if place in expected and expected[place].shape != tensor.shape:
+            found, wanted = tuple(tensor.shape), tuple(expected[place].shape)
+            raise CheckpointError(f"'{path}' does not fit the backbone: {place} is {found}, not {wanted}")
 
 
 def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Options | None:
@@ -255,5 +273,5 @@ def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {})["ocssl"])
             return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    except (KeyError, ValueError, OSError, SafetensorError) as error:
+    except (KeyError, ValueError, OSError, SafetensorError, RecursionError) as error:
         raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error!r}") from error

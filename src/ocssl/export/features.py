@@ -77,7 +77,9 @@ def embed(
             done.append((_write(table, _part(parts, len(done))), count))
             position += count
         found = _join([place for place, _ in done], target)
-        for place in parts.iterdir():
+        for place in sorted(
+            parts.iterdir(), key=lambda place: place.name == MADE_FROM
+        ):  # last what says whose they are
             if _is_ours(place):
                 place.unlink()
         with contextlib.suppress(OSError):  # what else is there stays
@@ -138,7 +140,9 @@ def _features(
 
 
 def _write(table: pa.Table, path: Path) -> Path:
-    return atomic_write(path, lambda draft: pq.write_table(table, draft))
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    return atomic_write(path, content.getvalue().to_pybytes())
 
 
 def _part(parts: Path, number: int) -> Path:

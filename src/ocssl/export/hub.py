@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ocssl.common.files import MARK, atomic_write, check_output, writing
+from ocssl.common.files import MARK, atomic_write, check_output, is_draft, writing
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export
 
 WEIGHTS = "model.safetensors"
+KINDS = {WEIGHTS: "safetensors", "config.json": "json", "README.md": "markdown"}
 
 
 def write_hub_folder(
@@ -45,11 +46,14 @@ def check_hub_folder(place: Path, *, inputs: Iterable[str | Path] = (), force: b
     inputs = list(inputs)
     if place.exists() and not place.is_dir():
         raise CheckpointError(f"'{place}' is a file; choose another place, for a folder")
-    there = {path.name for path in place.iterdir()} if place.exists() else set()
-    others = there - {WEIGHTS, "config.json", "README.md"}
+    others = {
+        path.name
+        for path in (place.iterdir() if place.exists() else ())
+        if not any(path.name == name or is_draft(path, name) for name in KINDS)
+    }
     if others:
         raise CheckpointError(f"'{place}' holds something else, {min(others)} for one; choose another folder")
-    for name, kind in {WEIGHTS: "safetensors", "config.json": "json", "README.md": "markdown"}.items():
+    for name, kind in KINDS.items():
         check_output(place / name, kind, inputs=inputs, force=force)
 
 

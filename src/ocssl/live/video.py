@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ocssl.common.console import shown
 from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError, missing_extra
 
@@ -34,8 +35,10 @@ class CameraReader(Reader):
     """The frames of a camera from now on, at any ``start``."""
 
     def __init__(self, number: str) -> None:
-        if not number.isdecimal():
-            raise ConfigError(f"a camera is given by its number, camera:0 for the first one, not 'camera:{number}'")
+        if not (number.isdecimal() and len(number) < 6):
+            raise ConfigError(
+                f"a camera is given by its number, camera:0 for the first one, not {shown(f'camera:{number}')}"
+            )
         self.number = int(number)
 
     def describe(self) -> str:

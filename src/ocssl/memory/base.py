@@ -116,7 +116,7 @@ class Memory:
     """
 
     class Options(ocssl.options.Options):
-        memory_size: int = setting(2000, "Samples that the memory keeps.", ge=1)
+        memory_size: int = setting(2000, "Samples that the memory keeps.", ge=1, le=100_000_000)
 
     label: ClassVar[str] = ""
     """The name in tables and figures; empty: the registered name."""

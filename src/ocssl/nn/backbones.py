@@ -88,15 +88,18 @@ def _find(name: str) -> Any:
 
 @register("timm:", listed=False)
 def timm(options: Options, image_size: int, model: str) -> nn.Module:
-    """A model of timm, without its classifier and with random weights."""
+    """A model of timm, without its classifier and with random weights.
+
+    Only models that are part of timm: it also takes names such as ``hf-hub:…`` and ``local-dir:…``, with which a saved
+    file could reach the network or a folder.
+    """
     try:
         import timm
     except ImportError as error:
         raise missing_extra("timm", "timm", "timm backbones") from error
-    try:
-        module: nn.Module = timm.create_model(model, num_classes=0)
-    except RuntimeError as error:
-        raise unknown("timm backbone", model, timm.list_models(f"*{model[:6]}*")[:5]) from error
+    if not re.fullmatch(r"\w+(\.\w+)?", model) or not timm.is_model(model.partition(".")[0]):
+        raise unknown("timm backbone", model, timm.list_models(f"*{re.sub(r'[^a-z]', '', model)[:6]}*")[:5])
+    module: nn.Module = timm.create_model(model, pretrained=False, num_classes=0)
     return module
 
 

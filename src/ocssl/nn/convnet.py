@@ -22,7 +22,7 @@ class ConvNet(nn.Module):
     """
 
     class Options(ocssl.options.Options):
-        width: int = setting(32, "Channels of the first layer.", ge=1)
+        width: int = setting(32, "Channels of the first layer.", ge=1, le=4096)
 
     def __init__(self, options: Options | None = None, image_size: int = 32) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class ResNet18(nn.Module):
     """
 
     class Options(ocssl.options.Options):
-        width: int = setting(64, "Channels of the first stage; 64 is the usual network.", ge=1)
+        width: int = setting(64, "Channels of the first stage; 64 is the usual network.", ge=1, le=4096)
         stem: Literal["auto", "small", "standard"] = setting(
             "auto",
             "First layers: one 3×3 convolution ('small'), or a 7×7 one with stride 2 and max-pooling ('standard'); "

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from ocssl.common.files import atomic_write, read_file, writing
-from ocssl.common.yaml import read_yaml
-from ocssl.errors import ConfigError, unreadable
+from ocssl.common.files import atomic_write, writing
+from ocssl.common.yaml import from_file
+from ocssl.errors import ConfigError
 from ocssl.paper.plan import configure
 from ocssl.results.result import Protocol, trained_on
 from ocssl.results.tables import PaperRow, Settings, find_table
@@ -29,12 +29,9 @@ def read_values(path: Path, which: TunedFor) -> TunedValues:
     Args:
         which: what the values are for; a configuration that was tuned for anything else is refused.
     """
-    try:
-        given = read_yaml(read_file(path).decode(), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(unreadable(path, error)) from error
-    if isinstance(given, dict) and given.keys() & {"strategy", "stream"}:
-        given = _of_configuration(given, path, which)
+    given = from_file(path)
+    if given.keys() & {"strategy", "stream"}:
+        return check_values(_of_configuration(given, path, which), find_table(which[0]), path)
     return check_values(given, find_table(which[0]), path)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ocssl.common.console import percent
+from ocssl.common.console import percent, shown
 from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.plugins import Plugin
@@ -28,7 +28,14 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     if missing := [name for name in REQUIRED if name not in config]:
         raise ValueError(f"the setting '{missing[0]}' is missing")
     if config["protocol"] not in PROTOCOLS:
-        raise ValueError(f"protocol must be 'clean' or 'authors', not {config['protocol']!r}")
+        raise ValueError(f"protocol must be 'clean' or 'authors', not {shown(config['protocol'])}")
+    prefix = "online_" if config["stream"] == "iid" else ""
+    for name in ("seed", "batch", f"{prefix}stream_batch", f"{prefix}passes"):
+        if type(config.get(name)) is not int or not 0 <= config[name] < 2**63:
+            raise ValueError(f"{name} must be a whole number of at least 0, not {shown(config.get(name))}")
+    for name in ("strategy", "method", "memory", "stream"):
+        if not isinstance(config.get(name), str | None):
+            raise ValueError(f"{name} must be a name, not {shown(config[name])}")
     return config
 
 

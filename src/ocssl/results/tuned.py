@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
-import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ocssl.common.files import read_file
-from ocssl.errors import ConfigError, unreadable
+from ocssl.common.console import shown
+from ocssl.common.yaml import from_file
+from ocssl.errors import ConfigError
 from ocssl.results.result import PROTOCOLS, Protocol
 from ocssl.results.tables import PaperTable, find_table
 
@@ -46,24 +46,16 @@ def read_tuned(path: Path) -> tuple[TunedFor, TunedValues]:
     for protocol in PROTOCOLS:
         table, _, dataset = path.stem.removesuffix(f"@{protocol}").partition("@")
         if path.stem == f"{table}@{dataset}@{protocol}" and "@" not in dataset:
-            try:
-                given = yaml.safe_load(read_file(path).decode())
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(unreadable(path, error)) from error
-            except yaml.YAMLError as error:
-                raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-            return (table, unquote(dataset), protocol), check_values(given, find_table(table), path)
+            return (table, unquote(dataset), protocol), check_values(from_file(path), find_table(table), path)
     raise ConfigError(f"'{path}' must be called TABLE@DATASET@PROTOCOL.yaml, like high-simsiam@cifar100@clean.yaml")
 
 
-def check_values(given: object, table: PaperTable, path: Path) -> TunedValues:
+def check_values(given: Mapping[Any, object], table: PaperTable, path: Path) -> TunedValues:
     """Tuned values by row; those that a row cannot be run with are refused.
 
     Args:
         given: the content of the file ``path``.
     """
-    if not isinstance(given, dict):
-        raise ConfigError(f"'{path}' must map rows to values, like 'cla-e: {{lr: 0.3, omega: 1.0}}'")
     found: dict[str, dict[str, float]] = {}
     for name, values in given.items():
         try:
@@ -73,7 +65,7 @@ def check_values(given: object, table: PaperTable, path: Path) -> TunedValues:
             raise ConfigError(f"'{path}': {error}") from error
         except ValidationError as error:
             raise ConfigError(
-                f"'{path}' must give {name} numbers of at least 0 for lr, omega or both, not {values!r}"
+                f"'{path}' must give {shown(name)} numbers of at least 0 for lr, omega or both, not {shown(values)}"
             ) from error
         if row.untrained:
             raise ConfigError(f"'{path}' gives {name} values, but nothing is trained there; leave it out")

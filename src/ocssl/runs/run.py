@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from ocssl import checkpoint
-from ocssl.common.files import now
+from ocssl.common.files import now, writing
 from ocssl.data.cache import cache_root
 from ocssl.device import threads
 from ocssl.distributed import current
@@ -212,7 +213,20 @@ def _threads_of(folder: RunFolder) -> int:
 def _check_environment() -> None:
     """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
     runs_at_once()
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_root() / "compiled"))
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_kernels())
+
+
+def _kernels() -> Path:
+    """The folder of compiled kernels, which are code: each user's own, that nobody else may write to."""
+    user = os.getuid()
+    folder = cache_root() / f"compiled-{user}"
+    with writing(folder, ConfigError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != user or facts.st_mode & 0o022:
+        raise ConfigError(f"'{folder}' may be written by others, and compiled kernels are code; remove it")
+    return folder
 
 
 def _splits(config: RunConfig, learner: Learner) -> Splits:

@@ -37,7 +37,7 @@ class Aligned(Strategy):
 
     class Options(Strategy.Options):
         omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
-        aligner_dim: int | None = setting(None, "Hidden width of the aligner; unset: hidden_dim.", ge=1)
+        aligner_dim: int | None = setting(None, "Hidden width of the aligner; unset: hidden_dim.", ge=1, le=65_536)
 
     aligned: ClassVar[Rows] = "replay"
     """Whose features are aligned."""

@@ -394,7 +394,7 @@ class OsirisRAuthors(OsirisR):
         head: Literal["trained", "copied", "frozen"] = setting(
             "frozen", "h: trained, a trained copy of g from the end of the first experience on, or random and frozen."
         )
-        repeat_updates: int = setting(2, "How often each optimiser step is applied.", ge=1)
+        repeat_updates: int = setting(2, "How often each optimiser step is applied.", ge=1, le=10_000)
         separate_heads: bool = setting(
             True, "Pass stream and replay samples through the heads separately, and only stream samples through g."
         )

@@ -27,7 +27,7 @@ class Pfr(Aligned):
 
     class Options(Aligned.Options):
         aligner_dim: int | None = setting(
-            None, "Hidden width of the aligner; unset: half the width of the backbone's features.", ge=1
+            None, "Hidden width of the aligner; unset: half the width of the backbone's features.", ge=1, le=65_536
         )
 
     aligned = "stream"

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ocssl.common.console import short_value
 from ocssl.common.files import atomic_write, read_file, slug, writing
@@ -71,6 +73,28 @@ class Trial:
         return sum(found) / len(found) if self.state == "done" else None
 
 
+class _Line(BaseModel):
+    """Types and ranges of what a line of the file says."""
+
+    model_config = ConfigDict(strict=True)
+
+    trial: Annotated[int, Field(ge=1)]
+    values: dict[str, bool | int | float | str]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    scores: list[Annotated[float, Field(allow_inf_nan=False)] | None]
+    cbp: list[Annotated[int, Field(ge=0)] | None]
+    reasons: list[str | None]
+    folder: Annotated[str, Field(pattern=r"^trials/[^/]+$")]
+
+    @model_validator(mode="after")
+    def _has_one_of_each_by_seed(self) -> _Line:
+        if not len(self.seeds) == len(self.scores) == len(self.cbp) == len(self.reasons):
+            raise ValueError("seeds, scores, cbp and reasons are not of one length")
+        if self.folder == "trials/..":
+            raise ValueError("folder leads outside")
+        return self
+
+
 class TrialLog:
     """Every trial of a sweep, on disk at any moment.
 
@@ -82,10 +106,20 @@ class TrialLog:
         self._path = path
         self.trials: list[Trial] = []
         try:
-            lines = map(json.loads, read_file(path).splitlines() if path.exists() else [])
-            self.trials = [Trial(line["trial"], **{key: line[key] for key in KEYS}) for line in lines]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CheckpointError(f"'{path}' is not a list of trials: {error!r}") from error
+            lines = read_file(path).splitlines() if path.exists() else []
+            for number, line in enumerate(lines, 1):
+                found = _Line.model_validate_json(line)
+                if found.trial != number:
+                    raise ValueError(f"line {number} is of trial {found.trial}")
+                self.trials.append(Trial(number, **{key: getattr(found, key) for key in KEYS}))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CheckpointError(
+                f"'{path}' is not a list of trials: line {number}: {where}: {first['msg']}"
+            ) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"'{path}' is not a list of trials: {error}") from error
 
     def add(self, configurations: Iterable[Mapping[str, Scalar]], seeds: list[int]) -> list[Trial]:
         """Append a trial for each configuration."""

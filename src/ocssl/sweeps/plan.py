@@ -26,7 +26,7 @@ from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_
 OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
 """Settings that the sweep itself sets, and what to do instead of setting them."""
 MOST_RUNS = 100_000
-DRAWS = 1000  # per trial of a random search, before it ends with fewer
+DRAWS = 1000  # at random per trial, before a search ends with fewer
 
 
 class Sweep(Options):

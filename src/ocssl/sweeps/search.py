@@ -8,12 +8,13 @@ and those scores, and an interrupted search proposes the same trials as an unint
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
+from ocssl.common.console import warn
 from ocssl.errors import missing_extra
 from ocssl.sweeps.log import Trial, TrialLog
-from ocssl.sweeps.plan import Sweep
+from ocssl.sweeps.plan import DRAWS, Sweep
 from ocssl.sweeps.space import Range, Scalar, random_values
 
 FAILED = 0.0  # the score that TPE is given for a trial that failed
@@ -40,11 +41,15 @@ def next_trials(sweep: Sweep, log: TrialLog, at_once: Callable[[], int]) -> Iter
         if any(trial.state == "open" for trial in log.trials[:scored]):
             yield None
         else:
-            yield from log.add([propose(sweep, log.trials, scored)], sweep.seeds)
+            values = propose(sweep, log.trials, scored)
+            if values is None:
+                warn(f"every configuration of the space was tried; the search ends with {len(log.trials)} trials")
+                return
+            yield from log.add([values], sweep.seeds)
 
 
-def propose(sweep: Sweep, trials: list[Trial], scored: int) -> dict[str, Scalar]:
-    """The configuration of the next trial of a TPE search, different from all earlier ones.
+def propose(sweep: Sweep, trials: list[Trial], scored: int) -> dict[str, Scalar] | None:
+    """The configuration of the next trial of a TPE search, different from all earlier ones; None: none was found.
 
     Each proposal has a study and a seed of its own, so that no state of a generator needs to survive an interruption.
     The first quarter of the trials, at most ten, is drawn at random.
@@ -65,8 +70,8 @@ def propose(sweep: Sweep, trials: list[Trial], scored: int) -> dict[str, Scalar]
         study.add_trial(optuna.trial.create_trial(**known, **(over if trial.number <= scored else running)))
     asked = (study.ask(space).params for _ in range(ASKS))
     tried = [trial.values for trial in trials]
-    proposals = map(sweep.reduced, chain(asked, random_values(sweep.space, seed)))
-    return next(values for values in proposals if values not in tried)
+    proposals = map(sweep.reduced, chain(asked, islice(random_values(sweep.space, seed), DRAWS)))
+    return next((values for values in proposals if values not in tried), None)
 
 
 def import_optuna() -> Any:

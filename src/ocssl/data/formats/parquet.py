@@ -15,12 +15,16 @@ import pyarrow.parquet as pq
 
 from ocssl.common.files import require_regular
 from ocssl.data.dataset import ColumnArray
+from ocssl.data.formats.pages import largest_page
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
 
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError, TypeError)
+"""What pyarrow raises for damaged files."""
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
+MOST_PAGE = 512 << 20  # bytes of one page, which pyarrow reads as a whole, whatever it holds
 BYTES_AT_ONCE = 64 << 20  # of the rows that are in memory at once, unless a single one has more
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 100  # encoded images hardly compress: a column that grows so much is a bomb
 
@@ -81,7 +85,7 @@ class ParquetReader(Reader):
         for file in self.files:
             if name not in _open(file).schema_arrow.names:
                 raise ConfigError(f"{file.name} has no column '{name}' to order by")
-        return np.concatenate([pq.read_table(file, columns=[name])[name].to_numpy() for file in self.files])
+        return np.concatenate([_whole_column(file, name) for file in self.files])
 
     def _rows(self, file: Path, start: int) -> Iterator[Item]:
         columns = [self.image_column, *([self.label_column] if self.label_column else [])]
@@ -89,13 +93,13 @@ class ParquetReader(Reader):
         if missing := [name for name in columns if name not in content.schema_arrow.names]:
             raise DataError(f"{file} has no column '{missing[0]}', which {self.files[0].name} has; keep the sets apart")
         try:
-            for batch in content.iter_batches(_rows_at_once(content, file, self.image_column), columns=columns):
+            for batch in content.iter_batches(_rows_at_once(content, file, columns), columns=columns):
                 skipped = min(max(start - row, 0), len(batch))
                 for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
                     yield self._item(values, f"{file}:{position}")
                 row += len(batch)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file} cannot be read after row {row}: {error}") from error
+        except DAMAGE as error:
+            raise _unreadable(file, f"cannot be read after row {row}", error) from error
 
     def _item(self, values: dict[str, Any], place: str) -> Item:
         image = values[self.image_column]
@@ -107,26 +111,62 @@ class ParquetReader(Reader):
 def _open(file: Path) -> pq.ParquetFile:
     try:
         require_regular(file)
-        return pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file} is not a readable parquet file: {error}") from error
+        content = pq.ParquetFile(file, pre_buffer=False)  # else the whole file is read ahead into memory
+        content.schema_arrow  # noqa: B018 - a damaged schema fails here
+    except DAMAGE as error:
+        raise _unreadable(file, "is not a readable parquet file", error) from error
+    return content
 
 
-def _rows_at_once(content: pq.ParquetFile, file: Path, column: str) -> int:
+def _unreadable(file: Path, what: str, error: Exception) -> DataError:
+    return error if isinstance(error, DataError) else DataError(f"{file} {what}: {' '.join(str(error).split())[:300]}")
+
+
+def _whole_column(file: Path, name: str) -> ColumnArray:
+    """Every value of a column; equal texts are one object, so that repeated ones take little memory."""
+    content, known, found = _open(file), dict[Any, Any](), list[Any]()
+    try:
+        for batch in content.iter_batches(_rows_at_once(content, file, [name], 1 << 16), columns=[name]):
+            values = batch.column(0).to_numpy(zero_copy_only=False)
+            found.append(values if values.dtype != object else _shared(values, known))
+    except DAMAGE as error:
+        raise _unreadable(file, "cannot be read", error) from error
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _shared(values: ColumnArray, known: dict[Any, Any]) -> ColumnArray:
+    """The same values, of which equal ones are one object; what cannot be compared, such as a list, stays."""
+    for place, value in enumerate(values):
+        if isinstance(value, str | bytes):
+            values[place] = known.setdefault(value, value)
+    return values
+
+
+def _rows_at_once(content: pq.ParquetFile, file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) -> int:
     """Rows to read at once, so that they fit into :data:`BYTES_AT_ONCE` although each may be the largest of its group.
 
-    A dictionary stores equal values once: rows can take any multiple of what their group takes.
+    A dictionary stores equal values once: rows can take any multiple of what their group takes. A page is read as a
+    whole: one that says that it is larger than :data:`MOST_PAGE` is refused.
     """
     groups = [content.metadata.row_group(number) for number in range(content.metadata.num_row_groups)]
-    largest = 1
-    for group in groups:
-        chunks = [group.column(number) for number in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] == column.partition(".")[0]]
-        size = sum(chunk.total_uncompressed_size for chunk in chunks)
-        if size > max(BOMB_BYTES, BOMB_RATIO * sum(chunk.total_compressed_size for chunk in chunks)):
-            raise DataError(f"{file} is a decompression bomb: {size:,} bytes of one column lie in a much smaller file")
-        largest = max(largest, size)
-    return max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // largest))
+    largest, wanted = 1, {column.partition(".")[0] for column in columns}
+    with file.open("rb") as pages:
+        for group in groups:
+            chunks = [group.column(number) for number in range(group.num_columns)]
+            chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
+            size = sum(chunk.total_uncompressed_size for chunk in chunks)
+            if size > max(BOMB_BYTES, BOMB_RATIO * sum(chunk.total_compressed_size for chunk in chunks)):
+                raise DataError(
+                    f"{file} is a decompression bomb: {size:,} bytes of one column lie in a much smaller file"
+                )
+            page = max((largest_page(pages, chunk) for chunk in chunks), default=0)
+            if page > MOST_PAGE:
+                raise DataError(
+                    f"{file} has a page of {page:,} bytes; {MOST_PAGE:,} are allowed: write it with a smaller "
+                    "write_batch_size, and without such images"
+                )
+            largest = max(largest, size)
+    return max(1, min(most, BYTES_AT_ONCE // largest))
 
 
 def _holds_images(kind: pa.DataType) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ocssl.data.formats.matlab import read_matrices
 from ocssl.data.reader import Item, Reader, describe_files
-from ocssl.errors import DataError, missing_extra
+from ocssl.errors import DataError
 
 
 class SvhnReader(Reader):
@@ -28,14 +29,9 @@ class SvhnReader(Reader):
 
     def items(self, start: int = 0) -> Iterator[Item]:
         try:
-            from scipy.io import loadmat
-        except ImportError:
-            raise missing_extra("scipy", "svhn", "SVHN's MATLAB files") from None
-        try:
-            content = loadmat(self.file, variable_names=["X", "y"])
-            pixels, labels = content["X"], content["y"].ravel() % 10
-        # A damaged file makes scipy raise anything from a struct error to a KeyError.
-        except Exception as error:
+            content = read_matrices(self.file, ("X", "y"))
+            pixels, labels = content["X"], content["y"].ravel().astype(np.int64) % 10
+        except (ValueError, OSError) as error:
             raise DataError(f"{self.file} is not a readable SVHN file: {error}") from error
         if pixels.dtype != np.uint8 or pixels.shape[:3] != (32, 32, 3) or pixels.shape[3:] != labels.shape:
             raise DataError(f"{self.file} does not hold 32×32 digits with their labels")

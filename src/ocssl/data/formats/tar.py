@@ -23,6 +23,10 @@ MAX_HEADER_BYTES = 1 << 16  # of a long name or of extended attributes, which ta
 MAX_LABEL_BYTES = 1 << 12
 
 
+DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, RecursionError, ValueError, TypeError, OverflowError)
+"""What tarfile raises for damaged files."""
+
+
 class TarReader(Reader):
     """Shards read in order of their names, each from front to end; nothing is unpacked.
 
@@ -59,7 +63,9 @@ class TarReader(Reader):
             try:
                 with open_tar(shard, "r|*") as archive:
                     yield from _samples(archive, shard)
-            except (tarfile.TarError, OSError, EOFError, zlib.error, RecursionError) as error:
+            except DAMAGE as error:
+                if isinstance(error, DataError):
+                    raise
                 raise DataError(f"{shard} is not a readable tar file: {error}") from error
 
 

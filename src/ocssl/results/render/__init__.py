@@ -47,7 +47,22 @@ def write_report(
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise ConfigError(f"'{place}' is not a folder; choose another --output")
-    files: dict[str, bytes | str] = dict(_figures(report, [kind for kind in FIGURE_FORMATS if kind in formats]))
+    kinds = [kind for kind in FIGURE_FORMATS if kind in formats]
+    if kinds:
+        need_matplotlib()
+    data = chart_data(report) if kinds else {"figures": []}
+    figures = [figure for figure in data["figures"] if figure["kind"] != "matrix"]  # matrices are on the page only
+    tables = {f"tables/{part.id}.csv": to_csv(report_table(part)) for part in report.sections if "csv" in formats}
+    pages = {"html": "report.html", "markdown": "report.md", "latex": "tables.tex"}
+    names = [name for kind, name in pages.items() if kind in formats]
+    names += [f"figures/{figure['name']}.{kind}" for figure in figures for kind in kinds]
+    for name in (*names, *tables):  # before anything is drawn
+        _check(place / name, tables.get(name, ""), [file.path for file in report.files], force)
+    files: dict[str, bytes | str] = {
+        f"figures/{figure['name']}.{kind}": content
+        for figure in figures
+        for kind, content in render_figure(data, figure, kinds).items()
+    }
     if "html" in formats:
         files["report.html"] = html_report(report)
     if "markdown" in formats:
@@ -55,24 +70,7 @@ def write_report(
         files["report.md"] = markdown_report(report, shown)
     if "latex" in formats:
         files["tables.tex"] = latex_report(report)
-    if "csv" in formats:
-        files |= {f"tables/{section.id}.csv": to_csv(report_table(section)) for section in report.sections}
-    for name, content in files.items():
-        _check(place / name, content, [file.path for file in report.files], force)
-    return [_write(place / name, content) for name, content in files.items()]
-
-
-def _figures(report: Report, kinds: list[str]) -> dict[str, bytes]:
-    if not kinds:
-        return {}
-    need_matplotlib()
-    data = chart_data(report)
-    return {
-        f"figures/{figure['name']}.{kind}": content
-        for figure in data["figures"]
-        if figure["kind"] != "matrix"  # on the page only
-        for kind, content in render_figure(data, figure, kinds).items()
-    }
+    return [_write(place / name, content) for name, content in {**files, **tables}.items()]
 
 
 def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: bool = False) -> Path:
@@ -82,9 +80,8 @@ def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: b
     return _write(path, content)
 
 
-def _check(path: Path, content: bytes | str, inputs: Iterable[Path], force: bool) -> None:
+def _check(path: Path, columns: str, inputs: Iterable[Path], force: bool) -> None:
     kind = {".md": "markdown", ".tex": "latex"}.get(path.suffix, path.suffix.removeprefix("."))
-    columns = content if kind == "csv" and isinstance(content, str) else ""
     check_output(path, kind, inputs=inputs, force=force, columns=columns)
 
 

@@ -1,0 +1,116 @@
+"""Nonsense for every option of every command and for every setting: one sentence, or it is taken."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from attacking import PRECIOUS
+from hostile import sampled
+
+from helpers.cli import Ocssl, ocssl  # noqa: F401 - a fixture
+from ocssl.cli import app
+from ocssl.common.yaml import assignments
+from ocssl.errors import ConfigError
+from ocssl.runs.config import settings
+from ocssl.runs.presets import resolve
+
+SECONDS = 30
+
+BASES = {
+    "run": "--resume nowhere",
+    "learn": "nowhere --state s",
+    "embed": "nowhere nothing -o out",
+    "export": "nowhere --to onnx -o out",
+    "probe": "nowhere",
+    "show": "nowhere",
+    "compare": "nowhere.json",
+    "report": "nowhere -o out",
+    "sweep": "nowhere.yaml -o out",
+    "budget": "",
+    "list": "strategies",
+    "data info": "folder:nowhere",
+    "data prepare": "folder:nowhere",
+    "data preview": "folder:nowhere -o out",
+    "data list": "",
+    "paper list": "--results nowhere",
+    "paper show": "no-such-table",
+    "paper run": "no-such-table",
+}
+"""Words with which a command finds nothing to work on, whatever an option says."""
+VALUES = ("nan", "-1", "1e400", "9" * 40, "", "x", "../..", "null", "2026-13-45", "x" * 5000)
+
+
+def commands(group: typer.core.TyperGroup, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+TREE = dict(commands(typer.main.get_command(app)))  # type: ignore[arg-type]
+OPTIONS = {
+    f"{name} {option.opts[0]} {value[:12]!r}": (name, option.opts[0], value)
+    for name, command in TREE.items()
+    if name in BASES
+    for option in command.params
+    if option.opts[0].startswith("--") and not getattr(option, "is_flag", False) and option.opts[0] != "--help"
+    for value in VALUES[len(option.opts[0]) % 3 :: 3]
+}
+
+
+@pytest.fixture
+def deadline() -> Iterator[None]:
+    """Ends a test that waits for ever."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"it did not end within {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("deadline")
+@pytest.mark.parametrize("case", sampled(OPTIONS, 20))
+def test_an_option_of_nonsense_is_one_sentence(ocssl: Ocssl, tmp_path: Path, case: tuple[str, str, str]) -> None:  # noqa: F811
+    name, option, value = case
+    precious = tmp_path / "precious"
+    precious.write_text(PRECIOUS)
+    code, said = ocssl(*name.split(), *BASES[name].split(), option, value)
+    assert code in (0, 2), said
+    assert "Traceback" not in said
+    assert "fault of ocssl" not in said
+    assert precious.read_text() == PRECIOUS
+
+
+def test_every_command_has_a_row() -> None:
+    assert {*TREE} - {*BASES} <= {"demo", "version"}
+
+
+NONSENSE = ("null", "[]", "{a: 1}", ".nan", "-1", "1e400", "9" * 40, "x", "", "2026-13-45", "!!int x", "[[[[", "true")
+SETTINGS = {
+    f"{name}={value[:12]}": (name, value)
+    for number, name in enumerate(sorted(settings()))
+    for value in NONSENSE[number % 2 :: 2]
+}
+
+
+@pytest.mark.usefixtures("deadline")
+@pytest.mark.parametrize("case", sampled(SETTINGS, 20))
+def test_a_setting_of_nonsense_is_refused_in_one_sentence_or_taken(case: tuple[str, str]) -> None:
+    name, value = case
+    said = "taken"
+    try:
+        resolve({"dataset": "shapes", "strategy": "cla-e"} | assignments([f"{name}={value}"])).to_yaml()
+    except ConfigError as error:
+        said = str(error)
+    assert len(said.splitlines()) == 1
+    assert len(said) < 2000
