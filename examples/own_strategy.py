@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from ocssl import Learner, data, strategies
-from ocssl.batch import Batch
+from ocssl.batch import Step
 from ocssl.checks import check_strategy
 from ocssl.evaluation import knn_probe
-from ocssl.nn import Features
 from ocssl.options import setting
 from ocssl.strategies import ExperienceReplay
 
@@ -32,9 +31,9 @@ class SpreadReplay(ExperienceReplay):
         super().__init__(setup, options)
         self.spread = options.spread
 
-    def penalty(self, batch: Batch, views: Tensor, features: Features) -> dict[str, Tensor]:
+    def penalty(self, step: Step) -> dict[str, Tensor]:
         """The hinge of the variance term, over all rows of a view."""
-        std = (features.projected.var(dim=1) + 1e-4).sqrt()
+        std = (step.features.projected.var(dim=1) + 1e-4).sqrt()
         return {"spread": self.spread * torch.relu(1 - std).mean()}
 
 

@@ -14,12 +14,14 @@ from ocssl.registry import Registry, unknown
 
 
 def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
-    expected = "finetune er minred lump cassle cassle-r scale osiris-r cla-b cla-e cla-r pfr"
+    expected = (
+        "finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon cmp reset"
+    )
     assert strategies.registry.names() == expected.split()
     expected = "simsiam simclr byol moco barlow vicreg swav dino emp lejepa"
     assert methods.registry.names() == expected.split()
-    assert memory.registry.names() == ["fifo", "reservoir", "minred"]
-    assert optim.registry.names() == ["sgd"]
+    assert memory.registry.names() == ["fifo", "reservoir", "minred", "hybrid", "hybrid-minred"]
+    assert optim.registry.names() == ["sgd", "adamw", "lars"]
     assert augment.registry.names() == ["simclr"]
     assert nn.backbones.registry.names() == ["resnet18", "convnet"]
 

@@ -37,9 +37,9 @@ def decoded(monkeypatch):
     names = []
     real = imaging.decode
 
-    def recording(picture, size=None):
+    def recording(picture, *how):
         names.append(picture.name)
-        return real(picture, size)
+        return real(picture, *how)
 
     monkeypatch.setattr(imaging, "decode", recording)
     return names
@@ -67,11 +67,11 @@ def break_after(monkeypatch, count):
     done = []
     real = imaging.decode
 
-    def failing(picture, size=None):
+    def failing(picture, *how):
         if len(done) == count:
             raise KeyboardInterrupt
         done.append(picture)
-        return real(picture, size)
+        return real(picture, *how)
 
     monkeypatch.setattr(imaging, "decode", failing)
 

@@ -76,7 +76,7 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
     assert numbers(resumed.result) == numbers(first.result)
     assert "resumed" in (wanted.folder / "log.txt").read_text()
     (other,) = engine.run([job("run", tmp_path, lr=0.7)])
-    assert "runs with lr 0.1, which a resumed run cannot change to 0.7" in str(other.error)
+    assert "runs with lr 0.03, which a resumed run cannot change to 0.7" in str(other.error)
 
 
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ class AdamW(Optimizer):
     class Options(Optimizer.Options):
         lr: float = Optimizer.Options.with_default("lr", 1e-3)
         weight_decay: float = setting(0.01, "Weight decay.", ge=0)
-        beta1: float = setting(0.9, "Decay of the mean of gradients.", symbol="β₁", ge=0, lt=1)
-        beta2: float = setting(0.999, "Decay of the mean of squared gradients.", symbol="β₂", ge=0, lt=1)
+        beta1: float = setting(0.9, "Decay of the mean of gradients.", ge=0, lt=1)
+        beta2: float = setting(0.999, "Decay of the mean of squared gradients.", ge=0, lt=1)
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)

@@ -33,7 +33,7 @@ class LARS(Optimizer):
 
     class Options(SGD.Options):
         lr: float = Optimizer.Options.with_default("lr", 0.3)
-        trust: float = setting(0.005, "Trust coefficient of LARS.", symbol="ρ", gt=0)
+        trust: float = setting(0.005, "Trust coefficient of LARS.", gt=0)
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)

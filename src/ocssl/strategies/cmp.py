@@ -28,7 +28,7 @@ class Cmp(Strategy):
     default_views = 8
 
     class Options(Strategy.Options):
-        spread: float = setting(0.005, "Weight of the coding rate of the views.", symbol="λ", ge=0)
+        spread: float = setting(0.005, "Weight of the coding rate of the views.", ge=0)
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)

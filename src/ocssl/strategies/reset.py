@@ -29,7 +29,7 @@ class Reset(ExperienceReplay):
 
     class Options(ExperienceReplay.Options):
         reset_every: int = setting(10_000, "Images between two resets.", ge=1)
-        reset_keep: float = setting(0.0, "Share of the learned weights that a reset keeps.", symbol="k", ge=0, lt=1)
+        reset_keep: float = setting(0.0, "Share of the learned weights that a reset keeps.", ge=0, lt=1)
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
