@@ -10,16 +10,14 @@ Self-Supervised Models are Continual Learners. CVPR 2022. arXiv:2112.04215.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ocssl.batch import Step, StepOutput
+from ocssl.batch import Step
 from ocssl.losses import negative_cosine
-from ocssl.memory import Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, predictor
+from ocssl.nn import predictor
 from ocssl.nn.encoder import over_views
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
@@ -73,27 +71,6 @@ class Aligned(Strategy):
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """d, averaged over views and samples: ``(views, n, d)`` and ``(views or 1, n, d)`` to a scalar."""
         return negative_cosine(predicted, target)
-
-    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
-        """Update the stored features and the target."""
-        super().after_step(output, encoder, memory)
-        self.target.after_step(encoder)
-
-    def boundary(self, encoder: Encoder) -> None:
-        """Update targets that depend on boundaries."""
-        self.target.boundary(encoder)
-
-    def graph_key(self, memory: Memory | None) -> Hashable:
-        """Changes when replay begins and when there is a target."""
-        return super().graph_key(memory), self.target.ready
-
-    def host_state(self) -> dict[str, int | float | bool]:
-        """The target's state."""
-        return self.target.host_state()
-
-    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Restore the target's state."""
-        self.target.load_host_state(state)
 
 
 @register("cassle")

@@ -17,6 +17,7 @@ from ocssl.methods import Dims, Method
 from ocssl.nn import Encoder, Features, frozen_copy
 from ocssl.optim import Optimizer
 from ocssl.registry import Registry
+from ocssl.strategies.targets import Target
 
 registry: Registry[type[Strategy]] = Registry("strategy", group="ocssl.strategies")
 register = registry.register
@@ -57,7 +58,8 @@ class Strategy(nn.Module):
     """Base of every strategy; by itself it trains on the stream alone.
 
     A subclass sets class attributes, declares its settings in a class ``Options`` and overrides the hooks it needs. Its
-    modules are saved with the learner, and their parameters are trained unless they require no gradient.
+    modules are saved with the learner, and their parameters are trained unless they require no gradient. Targets among
+    its modules are told of steps and boundaries.
     """
 
     class Options(ocssl.options.Options):
@@ -151,10 +153,12 @@ class Strategy(nn.Module):
         return {}
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
-        """Update teachers and stored features, once per pass. Gradients are off."""
+        """Update stored features and targets, once per pass. Gradients are off."""
         slots = output.batch.slots
         if memory is not None and slots is not None and "features" in memory.columns:
             memory.update_features(slots, output.features.projected[:, output.batch.replay].mean(0))
+        for target in self.targets():
+            target.after_step(encoder)
 
     # ------------------------------------------------------------------ once per stream minibatch
 
@@ -170,7 +174,9 @@ class Strategy(nn.Module):
         """Called after all passes over a stream minibatch. Gradients are off."""
 
     def boundary(self, encoder: Encoder) -> None:
-        """Called when an experience has ended. Strategies that need no boundaries ignore it."""
+        """Called when an experience has ended: update targets that depend on it."""
+        for target in self.targets():
+            target.boundary(encoder)
 
     def deployed(self, encoder: Encoder) -> nn.Module:
         """The network that computes features for use, a module of the encoder or of the strategy.
@@ -190,14 +196,21 @@ class Strategy(nn.Module):
 
     def graph_key(self, memory: Memory | None) -> Hashable:
         """A value that differs where the step does different work; a graph is captured for each."""
-        return memory is not None and self.replaying(memory)
+        replaying = memory is not None and self.replaying(memory)
+        return replaying, *(target.ready for target in self.targets())
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """State outside tensors that is saved with the learner."""
-        return {}
+        """State outside tensors that is saved with the learner: that of the targets."""
+        return {name: value for target in self.targets() for name, value in target.host_state().items()}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
         """Restore :meth:`host_state`."""
+        for target in self.targets():
+            target.load_host_state(state)
+
+    def targets(self) -> list[Target]:
+        """Alignment targets among the modules of the strategy."""
+        return [module for module in self.children() if isinstance(module, Target)]
 
     # ------------------------------------------------------------------ sizes, known before a learner is built
 

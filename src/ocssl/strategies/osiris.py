@@ -12,16 +12,13 @@ Learning. CoLLAs 2024. arXiv:2404.19132.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-
 import torch
 from torch import Tensor, nn
 
 from ocssl.batch import Batch, Step
 from ocssl.losses import contrastive_distillation, cross_contrast, nt_xent
-from ocssl.memory import Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, Features, predictor, projector
+from ocssl.nn import Features, predictor, projector
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
 from ocssl.strategies.targets import Snapshot
@@ -108,19 +105,3 @@ class OsirisD(OsirisR):
         target = self.target(step.batch, rows, step.views, joint, "projected")
         predicted = step.features.through(self.aligner, step.features.projected[:, rows])
         return {"distillation": 0.5 * contrastive_distillation(predicted, target)}
-
-    def boundary(self, encoder: Encoder) -> None:
-        """The current encoder becomes the target."""
-        self.target.boundary(encoder)
-
-    def graph_key(self, memory: Memory | None) -> Hashable:
-        """Changes when replay begins and when there is a target."""
-        return super().graph_key(memory), self.target.ready
-
-    def host_state(self) -> dict[str, int | float | bool]:
-        """Whether there is a target."""
-        return self.target.host_state()
-
-    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether there is a target."""
-        self.target.load_host_state(state)

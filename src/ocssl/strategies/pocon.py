@@ -11,13 +11,10 @@ for Unsupervised Continual Learning. WACV 2024. arXiv:2309.06086.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-
 from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import negative_cosine
-from ocssl.memory import Memory
 from ocssl.nn import Encoder, predictor
 from ocssl.nn.ema import copy_weights
 from ocssl.options import setting
@@ -69,15 +66,3 @@ class Pocon(Strategy):
     def deployed(self, encoder: Encoder) -> nn.Module:
         """The main network."""
         return self.main.backbone
-
-    def graph_key(self, memory: Memory | None) -> Hashable:
-        """Changes when there is a past."""
-        return super().graph_key(memory), self.past.ready
-
-    def host_state(self) -> dict[str, int | float | bool]:
-        """Whether there is a past."""
-        return self.past.host_state()
-
-    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether there is a past."""
-        self.past.load_host_state(state)

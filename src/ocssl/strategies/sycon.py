@@ -9,15 +9,12 @@ ICML 2024. arXiv:2306.05101.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-
 from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import contrast_with, nt_xent
-from ocssl.memory import Memory
 from ocssl.methods import Dims
-from ocssl.nn import Encoder, predictor, projector
+from ocssl.nn import predictor, projector
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
 from ocssl.strategies.targets import Snapshot
@@ -58,19 +55,3 @@ class SyCon(Strategy):
         present = contrast_with(current, current.flip(0), (current, past), self.temperature)
         kept = contrast_with(step.features.through(self.aligner), past, (past, current), self.temperature)
         return {"present": present, "past": kept}
-
-    def boundary(self, encoder: Encoder) -> None:
-        """The current model becomes the past one."""
-        self.past.boundary(encoder)
-
-    def graph_key(self, memory: Memory | None) -> Hashable:
-        """Changes when there is a past."""
-        return super().graph_key(memory), self.past.ready
-
-    def host_state(self) -> dict[str, int | float | bool]:
-        """Whether there is a past."""
-        return self.past.host_state()
-
-    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """Whether there is a past."""
-        self.past.load_host_state(state)
