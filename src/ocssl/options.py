@@ -176,6 +176,11 @@ def validate(model: type[O], given: Mapping[str, Any], prefix: str = "") -> O:
         raise one_sentence(error, model, prefix) from error
 
 
+def _number(value: Any) -> str:
+    """A limit as messages write it."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
 def one_sentence(error: ValidationError, model: type[BaseModel] | None = None, prefix: str = "") -> ConfigError:
     """What pydantic found wrong first, as one sentence that says what is allowed."""
     first = error.errors()[0]
@@ -230,13 +235,13 @@ def _bounds(field: FieldInfo) -> str:
     for entry in field.metadata:
         match entry:
             case annotated_types.Ge():
-                low = f"of at least {entry.ge:g}"
+                low = f"of at least {_number(entry.ge)}"
             case annotated_types.Gt():
-                low = f"above {entry.gt:g}"
+                low = f"above {_number(entry.gt)}"
             case annotated_types.Le():
-                high = f"at most {entry.le:g}"
+                high = f"at most {_number(entry.le)}"
             case annotated_types.Lt():
-                high = f"below {entry.lt:g}"
+                high = f"below {_number(entry.lt)}"
     if low.startswith("of at least") and high.startswith("at most"):
         return f" from {low.removeprefix('of at least ')} to {high.removeprefix('at most ')}"
     return "".join(f" {word}" for word in (" and ".join(filter(None, (low, high))),) if word)

@@ -85,7 +85,7 @@ def test_a_sweep_that_claims_a_length_is_refused(make: Make, tmp_path: Path, cas
 
 
 OPTIONS = {
-    "passes": (f"learn imgs --state s {LEARN} --passes 2147483648", "passes must be a whole number from 1 to 10000"),
+    "passes": (f"learn imgs --state s {LEARN} --passes 2147483648", "passes must be a whole number from 1 to 10,000"),
     "samples": ("data preview shapes -o p.png --samples 1000000000000", "samples must be from 1 to 1000"),
     "views": ("data preview shapes -o p.png --views 2147483648", "views must be from 1 to 1000"),
     "cells": ("data preview shapes -o p.png --views 1000 --samples 1000", "2,001,000 images"),
@@ -96,7 +96,7 @@ OPTIONS = {
     "batch and passes": (f"budget --batch {'9' * 400} --passes {'9' * 400}", "10**18"),
     "cbp": (f"budget --cbp {10**30}", "10**18"),
     "demo seed": (f"demo --quick --seed {10**30}", "seed must be"),
-    "run passes": ("run --dataset shapes --passes 10001", "passes must be a whole number from 1 to 10000"),
+    "run passes": ("run --dataset shapes --passes 10001", "passes must be a whole number from 1 to 10,000"),
     "embed batch": (f"embed s imgs -o f --batch {2**63}", "batch must be at most 65536"),
 }
 

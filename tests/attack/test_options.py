@@ -40,6 +40,7 @@ BASES = {
     "paper list": "--results nowhere",
     "paper show": "no-such-table",
     "paper run": "no-such-table",
+    "paper tune": "no-such-table",
 }
 """Words with which a command finds nothing to work on, whatever an option says."""
 VALUES = ("nan", "-1", "1e400", "9" * 40, "", "x", "../..", "null", "2026-13-45", "x" * 5000)

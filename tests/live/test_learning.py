@@ -481,7 +481,7 @@ def test_times_that_never_come_are_refused(tmp_path: Path, seconds: float) -> No
 
 
 def test_a_size_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="image_size must be a whole number of at least 1, not 0"):
+    with pytest.raises(ConfigError, match="image_size must be a whole number from 1 to 8,192, not 0"):
         quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state", image_size=0)
 
 

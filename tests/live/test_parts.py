@@ -225,7 +225,7 @@ def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pyte
 
 
 def test_settings_that_no_learner_can_have_are_refused_before_anything_is_measured() -> None:
-    with pytest.raises(ConfigError, match="stream_batch must be a whole number of at least 1, not 'many'"):
+    with pytest.raises(ConfigError, match="stream_batch must be a whole number from 1 to 65,536, not 'many'"):
         autotune(20, {"stream_batch": "many"})
     with pytest.raises(ConfigError, match=r"memory_size \(10\) is too small for strategy 'lump'"):
         autotune(20, {"strategy": "lump", "memory_size": 10, "image_size": 8, "device": "cpu"})

@@ -458,7 +458,7 @@ def test_minred_refuses_an_unknown_selection():
 @every_kind
 @pytest.mark.parametrize("size", [0, -1, 2.5])
 def test_a_memory_of_no_samples_is_refused(kind, size):
-    with pytest.raises(ConfigError, match=f"memory_size must be a whole number of at least 1, not {size}"):
+    with pytest.raises(ConfigError, match=f"memory_size must be a whole number from 1 to 100,000,000, not {size}"):
         make(kind, capacity=4, staging=2, memory_size=size)
 
 

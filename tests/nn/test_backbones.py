@@ -168,7 +168,7 @@ def test_an_unknown_backbone_is_refused_with_the_nearest_name(name):
 def test_a_width_of_zero_and_an_unknown_stem_are_refused():
     with pytest.raises(ConfigError, match="backbone 'resnet18-w0'"):
         build_backbone("resnet18-w0", 32)
-    with pytest.raises(ConfigError, match="width must be a whole number of at least 1, not 0"):
+    with pytest.raises(ConfigError, match="width must be a whole number from 1 to 4,096, not 0"):
         validate(ResNet18.Options, {"width": 0})
     with pytest.raises(ConfigError, match="stem must be 'auto', 'small' or 'standard', not 'smal'"):
         validate(ResNet18.Options, {"stem": "smal"})

@@ -204,7 +204,7 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module:
         (["--set", "lr"], "'lr' must have the form key=value"),
         (["--set", "lr=fast"], "lr must be a number of at least 0, not 'fast'"),
         (["--lr", "fast"], "lr must be a number of at least 0, not 'fast'"),
-        (["--set", "passes=2.5"], "passes must be a whole number from 1 to 10000, not 2.5"),
+        (["--set", "passes=2.5"], "passes must be a whole number from 1 to 10,000, not 2.5"),
         (["--set", "lr=-1"], "lr must be a number of at least 0, not -1"),
         (["--strategy", "cla_e"], "did you mean 'cla-e'?"),
         (["--method", "simsam"], "did you mean 'simsiam'?"),

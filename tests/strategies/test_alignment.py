@@ -94,7 +94,7 @@ def test_the_aligner_has_the_chosen_width_or_a_default(build):
     assert widths(Pfr, aligner_dim=9) == (6, 9, 6)
     assert widths(CaSSLeOriginal) == (7, 2048, 7)
     for width in (0, -3, 2.5):
-        with pytest.raises(ConfigError, match="aligner_dim must be a whole number from 1 to 65536 or unset"):
+        with pytest.raises(ConfigError, match="aligner_dim must be a whole number from 1 to 65,536 or unset"):
             made(build, ClaE, aligner_dim=width)
 
 

@@ -108,7 +108,7 @@ def test_a_repeated_optimizer_restores_its_state(build):
 
 
 def test_no_update_at_all_is_refused(build):
-    with pytest.raises(ConfigError, match="repeat_updates must be a whole number from 1 to 10000, not 0"):
+    with pytest.raises(ConfigError, match="repeat_updates must be a whole number from 1 to 10,000, not 0"):
         build(OsirisRAuthors, repeat_updates=0)
 
 
