@@ -22,7 +22,8 @@ def make_docs(folder: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
     pytest.importorskip("mkdocstrings", reason="needs the extra 'docs'")
     (folder / "env").mkdir()
-    (folder / "env" / ".installed-docs").touch()
+    for part in ("torch", "docs"):
+        (folder / "env" / f".installed-{part}").touch()
     command = ["make", "docs", "VENV=env", f"BIN={Path(sys.executable).parent}"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
@@ -30,7 +31,7 @@ def make_docs(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of all that the site is made of."""
-    for name in ("docs", "src"):
+    for name in ("docs", "src", "requirements"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("mkdocs.yml", "Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
