@@ -154,9 +154,7 @@ def test_another_set_is_normalised_as_the_protocol_says(
 
 def test_results_from_before_these_settings_fill_no_table_of_the_authors_protocol() -> None:
     store = read_results(PUBLISHED)
-    old = [
-        file for file in store.files if file.result.protocol == "authors" and "class_order" not in file.result.config
-    ]
+    old = [file for file in store.files if file.result.protocol == "authors" and "conv1_init" not in file.result.config]
     assert all(file.result.overrides for file in old)
     listed = {path for table in TABLES.values() for section in sections_of(store, table) for row in section.rows
               for path in row.ours.paths if section.protocol == "authors" and not row.ours.floor}  # fmt: skip
