@@ -24,11 +24,15 @@ HASHED := $(PIP) install --quiet --no-deps --require-hashes
 
 TORCH := $(HASHED) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --requirement
 
-# The build for CPU where an index or a folder that pip knows has it, else the usual one and its CUDA packages.
+# The build for CPU where an index or a folder that pip knows has it, else the usual one and its CUDA packages. Any other
+# failure, a file with a wrong hash above all, ends here.
 $(VENV)/.installed-torch: $(BIN)/python requirements/cpu.txt requirements/torch.txt requirements/cuda.txt
 	@echo "Installing torch into $(VENV) (minutes, once)"
-	@$(TORCH) requirements/cpu.txt 2>/dev/null || \
-	  { $(TORCH) requirements/torch.txt && $(HASHED) --requirement requirements/cuda.txt; }
+	@$(TORCH) requirements/cpu.txt 2>$(VENV)/torch.log || { \
+	  grep -q 'No matching distribution' $(VENV)/torch.log || { cat $(VENV)/torch.log; \
+	    echo "requirements/cpu.txt cannot be installed; correct what pip says, and use no file with a wrong hash"; exit 1; }; \
+	  echo "No index has the build of requirements/cpu.txt; installing the usual one (on Linux with CUDA, gigabytes)"; \
+	  $(TORCH) requirements/torch.txt && $(HASHED) --requirement requirements/cuda.txt; }
 	@touch $@
 
 $(VENV)/.installed-plot $(VENV)/.installed-dev: $(VENV)/.installed-%: requirements/%.txt $(VENV)/.installed-torch pyproject.toml
@@ -57,7 +61,7 @@ test: $(VENV)/.installed-dev   ## ruff, mypy (strict) and the test suite
 	@$(BIN)/python -m pytest
 
 test-attack: $(VENV)/.installed-dev ## hostile files, foreign folders, signals: every row of the tables
-	@$(BIN)/python -m pytest -m 'attack or not attack' tests/attack
+	@$(BIN)/python -m pytest -m 'not slow' tests/attack
 
 fuzz: $(VENV)/.installed-dev   ## random damage to files that ocssl reads, for MINUTES=30
 	@$(BIN)/python tests/attack/fuzz.py --minutes $(MINUTES)

@@ -1,4 +1,6 @@
-"""Peak resident memory of commands on small files that claim to be large, each in a fresh process.
+"""Peak resident memory of each command, and of those that read images on small files that claim to be large.
+
+Each command has a fresh process.
 
     python benchmarks/memory.py                      # all cases, a Markdown table
     python benchmarks/memory.py good video           # some of them
@@ -13,6 +15,7 @@ import argparse
 import gzip
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,7 +32,24 @@ from PIL import Image
 MIB = 1 << 20
 LEARN = "--backbone convnet-w4 --batch 20 --passes 1 --set hidden_dim=8 --set output_dim=8 --set memory_size=20"
 LEARN += " --image-size 16 --device cpu -q"
-PREPARE = "--split train --on-bad-image skip --image-size 16"
+RUN = "--dataset shapes --image-size 8 --samples-per-class 10 --strategy er --method simclr --batch 20 --passes 1"
+RUN += " --backbone convnet-w4 --hidden-dim 8 --output-dim 8 --memory-size 20 --experiences 3 --device cpu -q"
+WORDS = {
+    "embed": "embed WORK/state SOURCE -o WORK/NAME.out.parquet -q",
+    "prepare": "data prepare KIND:SOURCE --split train --on-bad-image skip --image-size 16",
+    "learn": f"learn SOURCE --state WORK/state-NAME {LEARN}",
+    "preview": "data preview KIND:SOURCE -o WORK/preview.png",
+    "export": "export WORK/state --to onnx -o WORK/encoder.onnx",
+    "run": f"run {RUN} --output WORK/run",
+    "probe": "probe WORK/run -q",
+    "show": "show WORK/run",
+    "compare": "compare WORK/run --plot WORK/plot.png",
+    "report": "report results -o WORK/report",
+    "paper list": "paper list --results results",
+    "list": "list settings",
+    "budget": "budget",
+    "sweep": "sweep WORK/sweep.yaml -o WORK/sweep -q",
+}
 
 
 def png(image: Image.Image) -> bytes:
@@ -48,6 +68,11 @@ def noise(count: int, folder: Path) -> Path:
 
 def good(folder: Path) -> Path:
     """20 images of 16×16."""
+    given = RUN.split()[:-1]
+    settings = ", ".join(
+        f"{name[2:].replace('-', '_')}: {value}" for name, value in zip(given[::2], given[1::2], strict=True)
+    )
+    (folder / "sweep.yaml").write_text(f"settings: {{{settings}}}\nspace: {{lr: [0.05]}}\n")
     return noise(20, folder / "good")
 
 
@@ -132,7 +157,7 @@ def long_name(folder: Path) -> Path:
 
 
 CASES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
-    "good": (good, ("embed", "prepare", "learn")),
+    "good": (good, tuple(WORDS)),
     "parquet": (parquet, ("embed", "prepare", "learn")),
     "plain_parquet": (plain_parquet, ("embed", "prepare")),
     "video": (video, ("embed",)),
@@ -157,11 +182,8 @@ def apart(make: Callable[[Path], Path], work: Path) -> Path:
 def words(command: str, source: Path, work: Path) -> list[str]:
     """The arguments of ``ocssl``."""
     kind = "parquet" if source.suffix == ".parquet" else "tar" if ".tar" in source.name else "folder"
-    if command == "embed":
-        return ["embed", str(work / "state"), str(source), "-o", str(work / f"{source.name}.out.parquet"), "-q"]
-    if command == "prepare":
-        return ["data", "prepare", f"{kind}:{source}", *PREPARE.split()]
-    return ["learn", str(source), "--state", str(work / f"state-{source.name}"), *LEARN.split()]
+    places = {"WORK": str(work), "KIND": kind, "SOURCE": str(source), "NAME": source.name}
+    return [re.sub("|".join(places), lambda found: places[found[0]], word) for word in WORDS[command].split()]
 
 
 def measure(arguments: list[str], work: Path) -> tuple[int, float, float]:
@@ -182,7 +204,8 @@ def main() -> None:
     print("| input | command | code | peak MB | s |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        measure([*words("learn", noise(20, work / "first"), work)[:3], str(work / "state"), *LEARN.split()], work)
+        noise(20, work / "first")
+        measure(f"learn {work}/first --state {work}/state {LEARN}".split(), work)
         for name in wanted:
             make, commands = CASES[name]
             source, about = apart(make, work), (make.__doc__ or "").strip().rstrip(".")

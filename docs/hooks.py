@@ -76,6 +76,8 @@ API = {
         "Live learning and export",
         [
             "ocssl.live.learning",
+            "ocssl.live.gate",
+            "ocssl.live.sample",
             "ocssl.live.sources",
             "ocssl.export.encoder",
             "ocssl.export.formats",

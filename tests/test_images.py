@@ -11,8 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from ocssl import imaging
 from ocssl.errors import InputError
-from ocssl.imaging import as_uint8, decode
+from ocssl.imaging import BadImage, as_uint8, decode
 
 SIZE = 8
 
@@ -143,7 +144,7 @@ def test_a_tensor_of_the_wrong_dtype_is_refused_by_its_name(dtype):
     refused(channels_first(pixels()).to(dtype), "uint8 or float in [0, 1]", str(dtype))
 
 
-@pytest.mark.parametrize("shape", [(SIZE, SIZE, 3), (5, SIZE, SIZE), (5, SIZE, SIZE, 1), (5, SIZE, SIZE, 4), (), (0,)])
+@pytest.mark.parametrize("shape", [(5, SIZE, SIZE, 2), (2, 5, SIZE, SIZE, 3), (SIZE,), (), (0,)])
 def test_an_array_of_the_wrong_shape_is_refused_by_its_shape(shape):
     refused(np.zeros(shape, dtype=np.uint8), "(n, height, width, 3)", str(shape))
 
@@ -158,11 +159,55 @@ def test_an_array_with_channels_first_is_recognised():
 
 
 @pytest.mark.parametrize("height_width", [(SIZE, SIZE + 1), (SIZE + 1, SIZE), (2 * SIZE, 2 * SIZE), (0, 0)])
-def test_images_of_another_size_are_refused_by_both_sizes(height_width):
+def test_tensors_and_floats_of_another_size_are_refused_by_both_sizes(height_width):
     height, width = height_width
     words = (f"{height}×{width}", f"image_size={SIZE}")
-    refused(np.zeros((5, height, width, 3), dtype=np.uint8), *words)
+    refused(np.zeros((5, height, width, 3), dtype=np.float32), *words)
     refused(torch.zeros(5, 3, height, width, dtype=torch.uint8), *words)
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+@pytest.mark.parametrize("channels", [(), (1,), (3,), (4,)])
+@pytest.mark.parametrize("height_width", [(SIZE, SIZE), (SIZE + 3, SIZE), (2 * SIZE, 3 * SIZE)])
+def test_arrays_of_any_size_and_number_of_channels_are_taken_as_images_are(height_width, channels, fit):
+    array = np.random.default_rng(0).integers(0, 256, (3, *height_width, *channels), dtype=np.uint8)
+    expected = np.stack([decode(Image.fromarray(one.squeeze()), SIZE, fit) for one in array])
+    for given in (array, [*array], tuple(array)):
+        np.testing.assert_array_equal(as_uint8(given, SIZE, fit).numpy(), expected)
+    np.testing.assert_array_equal(as_uint8(array[0], SIZE, fit).numpy(), expected[:1])
+
+
+def test_a_list_may_mix_images_arrays_tensors_and_paths_of_any_size(tmp_path):
+    array = np.random.default_rng(0).integers(0, 256, (SIZE + 2, SIZE + 5, 3), dtype=np.uint8)
+    image = Image.fromarray(array)
+    image.save(tmp_path / "a.png")
+    given = [image, array, torch.from_numpy(array).permute(2, 0, 1), tmp_path / "a.png"]
+    found = as_uint8(given, SIZE)
+    assert all(torch.equal(found[0], other) for other in found)
+    assert torch.equal(as_uint8(image, SIZE), found[:1])
+    refused([np.zeros((0, 4, 3), dtype=np.uint8)], "item 0")
+    refused([tmp_path / "b.png"], "item 0", "not there")
+
+
+@pytest.mark.parametrize(("mode", "values"), [("I;16", [0, 1024, 4095, 9999]), ("F", [-1.0, 0.0, 4095.0, 1e9])])
+def test_a_range_says_what_is_black_and_white(mode, values):
+    dtype = np.uint16 if mode == "I;16" else np.float32
+    image = Image.fromarray(np.array([values] * 4, dtype=dtype))
+    wide = decode(image, 4, pixel_range=(0, 4095))[0, 0]
+    assert [int(value) for value in wide] == [round(255 * min(max(value / 4095, 0), 1)) for value in values]
+    if mode == "F":
+        refused([image], "item 0", "set pixel_range")
+        with pytest.raises(BadImage, match="NaN"):
+            decode(Image.fromarray(np.full((4, 4), np.nan, np.float32)), 4, pixel_range=(0, 1))
+
+
+def test_images_of_twelve_bits_in_sixteen_are_told_once(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr("ocssl.imaging.warn", told.append)
+    imaging._warn_of_bits.cache_clear()
+    for highest in (4095, 4000, 16_383, 65_535, 200):
+        decode(Image.fromarray(np.full((4, 4), highest, dtype=np.uint16)), 4)
+    assert ["[0, 4095]" in line or "[0, 16383]" in line for line in told] == [True, True]
 
 
 @pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, float("inf"), float("-inf")])
@@ -190,13 +235,13 @@ def test_an_empty_batch_is_refused(nothing):
     refused(nothing, "empty")
 
 
-@pytest.mark.parametrize("thing", [None, 7, "images.npy", {"images": 1}, Image.new("RGB", (SIZE, SIZE))])
+@pytest.mark.parametrize("thing", [None, 7, "images.npy", {"images": 1}])
 def test_what_is_not_images_is_refused_by_its_type(thing):
     refused(thing, "list of PIL images", type(thing).__name__)
 
 
 def test_a_list_with_something_else_in_it_is_refused_by_its_place():
-    refused([Image.new("RGB", (SIZE, SIZE)), pixels()[0]], "item 1", "ndarray")
+    refused([Image.new("RGB", (SIZE, SIZE)), "a.png"], "item 1", "str")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])

@@ -56,10 +56,13 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> str:
     return f"cannot read '{path}': {error.strerror if isinstance(error, OSError) else 'it is not text'}"
 
 
-def missing_extra(package: str, extra: str, purpose: str) -> MissingExtraError:
+def missing_extra(package: str, extra: str, purpose: str, command: str | None = None) -> MissingExtraError:
     """The error for an absent optional dependency, with the command that mends it.
 
-    >>> str(missing_extra("timm", "timm", "timm backbones"))
-    "timm backbones need the package 'timm': pip install 'ocssl[timm]'"
+    Args:
+        command: what to type; by default pip's for the extra, which is right where that leaves torch as it is.
+
+    >>> str(missing_extra("matplotlib", "plot", "figures"))
+    "figures need the package 'matplotlib': pip install 'ocssl[plot]'"
     """
-    return MissingExtraError(f"{purpose} need the package '{package}': pip install 'ocssl[{extra}]'")
+    return MissingExtraError(f"{purpose} need the package '{package}': " + (command or f"pip install 'ocssl[{extra}]'"))

@@ -13,6 +13,7 @@ import io
 import stat
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -23,6 +24,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
+from ocssl.common.console import warn
 from ocssl.common.files import read_file
 from ocssl.errors import InputError
 
@@ -30,7 +32,9 @@ Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
 Fit = Literal["crop", "squash"]
 """How an image becomes a square: its largest centred square, or all of it with another aspect ratio."""
-Images: TypeAlias = np.ndarray | Tensor | Sequence[Image.Image]
+PixelRange = tuple[float, float]
+"""The values of black and white."""
+Images: TypeAlias = np.ndarray | Tensor | Image.Image | Sequence[Image.Image | np.ndarray | Tensor | Path]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
@@ -79,13 +83,16 @@ def bad_images() -> Iterator[None]:
         raise BadImage(_reason(error)) from error
 
 
-def decode(picture: Picture, size: int | None = None, fit: Fit = "crop") -> Pixels:
+def decode(
+    picture: Picture, size: int | None = None, fit: Fit = "crop", pixel_range: PixelRange | None = None
+) -> Pixels:
     """Decode one image to square RGB.
 
     Args:
         picture: the bytes of an image file, its path, a PIL image, or uint8 pixels ``(H, W)`` or ``(H, W, 1|3|4)``.
         size: target side length. None keeps the image's own size, which must be square.
         fit: what is resized: ``crop``, the largest centred square, or ``squash``, the whole image.
+        pixel_range: black and white of an image with more than 8 bits or floating point numbers.
 
     Returns:
         uint8 ``(3, S, S)``.
@@ -106,28 +113,37 @@ def decode(picture: Picture, size: int | None = None, fit: Fit = "crop") -> Pixe
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
-        return _square_rgb(open_image(picture), size, fit)
+        return _square_rgb(open_image(picture), size, fit, pixel_range)
 
 
-def as_uint8(images: Images, image_size: int) -> Tensor:
+def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Tensor:
     """A batch of images as uint8 ``(n, 3, image_size, image_size)``, on the device they were on.
 
     Args:
-        images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)`` (uint8, or float in [0, 1]), or a list of PIL
-            images, each of which is decoded as by :func:`decode`.
+        images: a tensor ``(n, 3, s, s)`` (uint8, or float in [0, 1]); a uint8 array ``(n, h, w)`` or
+            ``(n, h, w, 1|3|4)`` of any size, or a float array ``(n, s, s, 3)`` in [0, 1]; or a list of any sizes: PIL
+            images, uint8 arrays ``(h, w)`` or ``(h, w, 1|3|4)``, uint8 tensors ``(3, h, w)``, paths. One PIL image and
+            one array ``(h, w)`` or ``(h, w, 1|3|4)`` are a batch of one.
+        fit, pixel_range: as for :func:`decode`.
 
     >>> as_uint8(np.zeros((2, 32, 32, 3), dtype=np.uint8), 32).shape
+    torch.Size([2, 3, 32, 32])
+    >>> as_uint8([np.zeros((48, 64), dtype=np.uint8), np.zeros((9, 9, 4), dtype=np.uint8)], 32).shape
     torch.Size([2, 3, 32, 32])
     """
     if isinstance(images, Tensor):
         tensor = images
     elif isinstance(images, np.ndarray):
-        tensor = _from_array(images)
+        batch = _as_batch(images)
+        ready = batch.shape[1:] == (image_size, image_size, 3) or batch.dtype != np.uint8
+        tensor = _from_array(batch) if ready else _from_list([*batch], image_size, fit, pixel_range)
     elif isinstance(images, (list, tuple)):
-        tensor = _from_pil(images, image_size)
+        tensor = _from_list(images, image_size, fit, pixel_range)
+    elif isinstance(images, Image.Image):
+        tensor = _from_list([images], image_size, fit, pixel_range)
     else:
         raise InputError(
-            "images must be a uint8 array (n, s, s, 3), a tensor (n, 3, s, s) or a list of PIL images, "
+            "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images or arrays, "
             f"not {type(images).__name__}"
         )
     if tensor.ndim != 4 or tensor.shape[1] != 3:
@@ -196,7 +212,7 @@ class _Allowance:
 _allowance = _Allowance(MAX_PIXELS)
 
 
-def _square_rgb(image: Image.Image, size: int | None, fit: Fit) -> Pixels:
+def _square_rgb(image: Image.Image, size: int | None, fit: Fit, pixel_range: PixelRange | None) -> Pixels:
     """A square in RGB, upright; the PIL image itself is not changed."""
     width, height = image.size
     if not width or not height:
@@ -208,21 +224,21 @@ def _square_rgb(image: Image.Image, size: int | None, fit: Fit) -> Pixels:
     size = size or width
     image = _drafted(image, size)
     with _allowance.taken(image.width * image.height):
-        image, turn = _resized(image, size, fit), _turn(image)
+        image, turn = _resized(image, size, fit, pixel_range), _turn(image)
     if turn is not None:  # a square of the turned image is the turned square
         image = image.transpose(turn)
     return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def _resized(image: Image.Image, size: int, fit: Fit) -> Image.Image:
+def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | None) -> Image.Image:
     """A square in RGB; of a large image that is not RGB, no second full copy is made."""
     width, height = image.size
     factor = 1
     if image.mode != "RGB" and width * height > LARGE_PIXELS:
         factor = max(1, min(width, height) // (2 * size))
-        image = _to_rgb_in_strips(image, factor)
+        image = _to_rgb_in_strips(image, factor, pixel_range)
     else:
-        image = _to_rgb(image)
+        image = _to_rgb(image, pixel_range)
     if image.size == (size, size):
         return image
     if fit == "squash":
@@ -233,13 +249,13 @@ def _resized(image: Image.Image, size: int, fit: Fit) -> Image.Image:
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
 
 
-def _to_rgb_in_strips(image: Image.Image, factor: int) -> Image.Image:
+def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange | None) -> Image.Image:
     """As :func:`_to_rgb`, then reduced by a whole factor, a strip of rows at a time."""
     width, height = image.size
     rows = -(-max(1, STRIP_PIXELS // width) // factor) * factor
     found = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     for top in range(0, height, rows):
-        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))))
+        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))), pixel_range)
         found.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     return found
 
@@ -263,20 +279,41 @@ def _drafted(image: Image.Image, size: int) -> Image.Image:
     return second
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image, pixel_range: PixelRange | None) -> Image.Image:
     """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken."""
-    if image.mode.startswith("I"):
-        pixels = np.asarray(image).astype(np.int64)
-        if pixels.min() < 0 or pixels.max() > 0xFFFF:
-            raise BadImage("its pixels have more than 16 bits")
-        return Image.fromarray((pixels >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode == "F":
-        raise BadImage("its pixels are floating point numbers")
+    if image.mode.startswith("I") or image.mode == "F":
+        pixels = np.asarray(image)
+        if pixel_range is not None:
+            low, high = pixel_range
+            if not np.isfinite(pixels).all():
+                raise BadImage("its pixels hold NaN or infinity")
+            scaled = np.clip((pixels.astype(np.float64) - low) / (high - low), 0, 1)
+            return Image.fromarray((scaled * 255).round().astype(np.uint8)).convert("RGB")
+        if image.mode == "F":
+            raise BadImage(
+                "its pixels are floating point numbers; set pixel_range to those of black and white, e.g. [0, 1]"
+            )
+        if pixels.min() < 0 or (highest := int(pixels.max())) > 0xFFFF:
+            raise BadImage("its pixels have more than 16 bits; set pixel_range to those of black and white")
+        for bits in (12, 14):
+            if 255 < highest < 2**bits:
+                _warn_of_bits(bits)
+                break
+        return Image.fromarray((pixels.astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         ground = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(ground, image).convert("RGB")
     return image.convert("RGB")
+
+
+@cache
+def _warn_of_bits(bits: int) -> None:
+    """Once: 16-bit images that use so few of their bits are nearly black."""
+    warn(
+        f"an image with 16 bits per pixel has no value above {2**bits - 1:,}, and is taken as dark; if all are of "
+        f"{bits} bits, begin anew with pixel_range=[0, {2**bits - 1}]"
+    )
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
@@ -298,25 +335,40 @@ def _reason(error: Exception) -> str:
     return f"it is broken ({str(error) or type(error).__name__})"
 
 
-def _from_array(array: np.ndarray) -> Tensor:
+def _as_batch(array: np.ndarray) -> np.ndarray:
+    """An array of one image or of several as ``(n, h, w)`` or ``(n, h, w, 1|3|4)``."""
     if array.dtype not in (np.uint8, np.float16, np.float32, np.float64):
         raise InputError(f"images must be uint8 or float in [0, 1]; this array is {array.dtype}")
-    if array.ndim != 4 or array.shape[-1] != 3:
+    if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
+        array = array[None]
+    if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3, 4)):
         first = array.ndim == 4 and array.shape[1] == 3
         hint = " (channels first? pass a tensor, or move the axis)" if first else ""
         raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}{hint}")
+    return array
+
+
+def _from_array(array: np.ndarray) -> Tensor:
+    if array.ndim != 4 or array.shape[3] != 3:
+        raise InputError(f"an array of {array.dtype} must be (n, height, width, 3), not {array.shape}")
     # torch warns of memory that it may not write to, such as a mapped file: copy that.
     return torch.from_numpy(np.require(array, requirements=["C", "W"])).permute(0, 3, 1, 2)
 
 
-def _from_pil(images: Sequence[Image.Image], image_size: int) -> Tensor:
+def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:
     arrays = []
     for i, image in enumerate(images):
-        if not isinstance(image, Image.Image):
-            raise InputError(f"a list of images must hold PIL images; item {i} is {type(image).__name__}")
+        picture = image
+        if isinstance(image, Tensor) and image.ndim == 3:
+            picture = image.detach().cpu().numpy().transpose(1, 2, 0)
+        if not isinstance(picture, (Image.Image, np.ndarray, Path)):
+            raise InputError(
+                f"a list of images must hold PIL images, uint8 arrays, tensors (3, h, w) or paths; item {i} is "
+                f"{type(image).__name__}"
+            )
         try:
-            arrays.append(decode(image, image_size))
-        except BadImage as problem:
+            arrays.append(decode(picture, image_size, fit, pixel_range))
+        except (BadImage, OSError) as problem:
             raise InputError(f"item {i} of the list is not readable as an image: {problem}") from problem
     if not arrays:
         raise InputError("the batch of images is empty")

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
 
+from hostile import PEAK
+
 from helpers.command import Command, Process
 from ocssl.common.files import CHECKSUM, seal
 
@@ -21,6 +23,11 @@ RUN_SETTINGS = (
     "--checkpoint-samples 40 --device cpu -q"
 )
 RUN = RUN_SETTINGS.split()
+SETTINGS = {
+    "dataset": "shapes", "image_size": 8, "samples_per_class": 10, "strategy": "er", "method": "simclr", "batch": 20,
+    "passes": 1, "backbone": "convnet-w4", "hidden_dim": 8, "output_dim": 8, "memory_size": 20, "experiences": 3,
+    "checkpoint_samples": 40, "probe": {"max_epochs": 1}, "device": "cpu",
+}  # fmt: skip
 PRECIOUS = "precious\n"
 
 
@@ -66,9 +73,11 @@ class Attack:
         timer = threading.Timer(seconds, lambda: os.kill(process.pid, signal.SIGKILL))
         timer.start()
         try:
-            return process.wait()
+            code = process.wait()
         finally:
             timer.cancel()
+        assert process.peak < PEAK
+        return code
 
     def call(self, *words: object, **conditions: object) -> tuple[int, str]:
         process = self.start(*words, **conditions)

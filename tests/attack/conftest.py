@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from subprocess import Popen
 
 import numpy as np
 import pytest
-from attacking import LEARN, RUN, Attack
+from attacking import LEARN, RUN, SETTINGS, Attack
 from hostile import Hostile, Make
 from PIL import Image
 
@@ -26,7 +27,7 @@ def server() -> Iterator[Popen[str]]:
 
 @pytest.fixture(scope="session")
 def template(server: Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with images, the state of a learner, a finished run, an unfinished one, and a result."""
+    """A folder with images, the state of a learner, a finished run, an unfinished one, a sweep and a result."""
     folder = tmp_path_factory.mktemp("template")
     ocssl = Command(server, tmp_path_factory.mktemp("commands"))
     draw = np.random.default_rng(0)
@@ -34,10 +35,12 @@ def template(server: Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
         (folder / place).mkdir(parents=True)
         for number in range(count):
             Image.fromarray(draw.integers(0, 256, (16, 16, 3), np.uint8)).save(folder / place / f"{number:03d}.png")
+    (folder / "plan.yaml").write_text(json.dumps({"settings": SETTINGS, "space": {"lr": [0.05]}}))
     for words in (
         ("learn", folder / "imgs", "--state", folder / "state", *LEARN),
         ("run", *RUN, "--output", folder / "run"),
         ("export", folder / "state", "--to", "safetensors", "-o", folder / "enc.safetensors"),
+        ("sweep", folder / "plan.yaml", "--output", folder / "swept", "-q"),
     ):
         code, _, err = ocssl(*words)
         assert code == 0, err

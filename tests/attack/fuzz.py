@@ -431,7 +431,7 @@ def main() -> None:
         code = os.waitstatus_to_exitcode(status)
         with contextlib.suppress(OSError, ValueError):
             files += int((folder / "done").read_text())
-        found += abs(code)
+        found += 1 if code < 0 else code
         if code < 0:
             print(f"seed {seed}: the worker died by signal {-code}; what it read lies in {folder}", flush=True)
         elif code == 0:

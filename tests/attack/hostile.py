@@ -17,6 +17,7 @@ from PIL import Image
 from helpers.command import Command
 
 SECONDS = 60  # on an idle machine a command takes one; a busy one has time
+PEAK = 1 << 30  # bytes of resident memory; a command takes about a third, whatever it is given
 LEARN = "--backbone convnet-w4 --batch 20 --passes 1 --set hidden_dim=8 --set output_dim=8 --set memory_size=20"
 LEARN += " --image-size 16 --device cpu -q"
 
@@ -28,7 +29,6 @@ class Ended:
     code: int
     out: str
     err: str
-    peak: int
 
     def refused(self, *words: str) -> None:
         """Exit code 2, and one line that has these words."""
@@ -64,7 +64,8 @@ class Hostile:
         code = process.wait()
         timer.cancel()
         assert code != -9, f"ocssl {' '.join(map(str, words))[:200]} did not end"
-        return Ended(code, process.out, process.err, process.peak)
+        assert process.peak < PEAK
+        return Ended(code, process.out, process.err)
 
 
 Make = Callable[[Path], Hostile]

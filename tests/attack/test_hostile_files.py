@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "learn from a tar": ("x.tar", f"learn x.tar --state s {LEARN}"),
     "prepare a parquet file": ("x.parquet", "data prepare parquet:x.parquet --split train"),
     "embed a video": ("x.mp4", "embed STATE x.mp4 -o f.parquet"),
+    "learn from a video": ("x.mp4", f"learn x.mp4 --state s {LEARN}"),
+    "run a paper with tuned values": ("x.yaml", "paper run high-simsiam --tuned x.yaml"),
 }
 REFUSED = {
     f"{command}, {kind}": (*COMMANDS[command], NO_FILES[kind])
@@ -38,6 +40,18 @@ def test_what_is_no_file_is_refused_at_once(make: Make, state: Path, tmp_path: P
     name, words, put = case
     put(tmp_path / name)
     make(tmp_path)(*words.replace("STATE", str(state)).split()).refused()
+
+
+INFO = {
+    f"{name}, {kind}": (name, NO_FILES[kind]) for name in ("x.parquet", "x.tar") for kind in ("fifo", "device", "loop")
+}
+
+
+@pytest.mark.parametrize("case", sampled(INFO, 6))
+def test_what_is_no_file_is_told_of(make: Make, tmp_path: Path, case) -> None:
+    name, put = case
+    put(tmp_path / name)
+    make(tmp_path)("data", "info", f"{name[2:]}:{name}").went_well("broken")
 
 
 CACHED = {
@@ -89,7 +103,7 @@ def test_a_pipe_in_place_of_a_cifar_batch_is_refused(tmp_path: Path) -> None:
         list(CifarReader(tmp_path, CIFAR100, "train").items())
 
 
-@pytest.mark.parametrize("words", ["embed STATE NAME -o f", "learn NAME --state s", "data info folder:NAME"])
+@pytest.mark.parametrize("words", ["embed STATE NAME -o f.parquet", "learn NAME --state s", "data info folder:NAME"])
 def test_a_name_that_no_file_system_takes_is_one_sentence(make: Make, state: Path, tmp_path: Path, words) -> None:
     given = words.replace("STATE", str(state)).replace("NAME", "x" * 5000).split()
     ended = make(tmp_path)(*given)

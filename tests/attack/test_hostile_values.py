@@ -27,6 +27,8 @@ YAML = {
     "digits": (f"lr: {'9' * 5000}", "is not a whole number"),
     "hexadecimal digits": (f"lr: 0x{'f' * 5000}", "is not a whole number"),
     "binary": ("lr: 0b_", "'0b_' is not a whole number"),
+    "hexadecimal": ("lr: 0x_", "'0x_' is not a whole number"),
+    "code": ("lr: !!python/object/apply:os.system [touch ran]", "python/object/apply"),
     "int": ("\nlr: !!int x", "line 2: 'x' is not a whole number"),
     "float": ("lr: !!float x", "'x' is not a number"),
     "bool": ("lr: !!bool x", "'x' is not a boolean"),
@@ -41,12 +43,22 @@ YAML = {
 }
 
 
-@pytest.mark.parametrize("command", ["run --config x.yaml", pytest.param("sweep x.yaml", marks=pytest.mark.attack)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --config x.yaml",
+        *(
+            pytest.param(command, marks=pytest.mark.attack)
+            for command in ("sweep x.yaml", "paper run high-simsiam --tuned x.yaml")
+        ),
+    ],
+)
 @pytest.mark.parametrize("case", sampled(YAML))
 def test_a_hostile_yaml_file_is_one_sentence(make: Make, tmp_path: Path, case, command: str) -> None:
     text, words = case
     (tmp_path / "x.yaml").write_text(text)
     make(tmp_path)(*command.split()).refused(*([words] if command.startswith("run") or "lr must" not in words else []))
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("case", sampled({name: case for name, case in YAML.items() if len(case[0]) < 10_000}, 5))
@@ -97,7 +109,7 @@ OPTIONS = {
     "cbp": (f"budget --cbp {10**30}", "10**18"),
     "demo seed": (f"demo --quick --seed {10**30}", "seed must be"),
     "run passes": ("run --dataset shapes --passes 10001", "passes must be a whole number from 1 to 10,000"),
-    "embed batch": (f"embed s imgs -o f --batch {2**63}", "batch must be at most 65536"),
+    "embed batch": (f"embed s imgs -o f.parquet --batch {2**63}", "batch must be at most 65536"),
 }
 
 
@@ -142,17 +154,25 @@ LABELS = {
 }
 
 
+PREPARED = ("data prepare SET --split train", pytest.param("data preview SET -o p.png", marks=pytest.mark.attack))
+
+
+@pytest.mark.parametrize("command", PREPARED)
 @pytest.mark.parametrize("case", sampled(LABELS, 2))
-def test_a_label_that_fits_nothing_is_refused_when_the_set_is_prepared(make: Make, tmp_path: Path, case) -> None:
+def test_a_label_that_fits_nothing_is_refused_when_the_set_is_prepared(make: Make, tmp_path: Path, case, command):
     put, words = case
     put(tmp_path)
     [path] = tmp_path.iterdir()
-    make(tmp_path)("data", "prepare", f"{path.suffix[1:]}:{path}", "--split", "train").refused(words)
+    make(tmp_path)(*command.replace("SET", f"{path.suffix[1:]}:{path}").split()).refused(words)
 
 
-def test_a_label_of_many_digits_is_a_text(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["data prepare tar:x.tar --split train", "embed STATE x.tar -o f.parquet -q", f"learn x.tar --state s {LEARN}"],
+)
+def test_a_label_of_many_digits_is_a_text(make: Make, state: Path, tmp_path: Path, command: str) -> None:
     _tar(tmp_path / "x.tar", {"0.png": png(), "0.cls": b"9" * 4000, "1.png": png(), "1.cls": b"9" * 5000})
-    make(tmp_path)("data", "prepare", "tar:x.tar", "--split", "train").went_well("2 images")
+    make(tmp_path)(*command.replace("STATE", str(state)).split()).went_well("2 images")
 
 
 def _shared(levels: int) -> list[object]:
@@ -222,9 +242,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("damage", sampled(DAMAGE))
 def test_a_damaged_cache_is_named(make: Make, tmp_path: Path, damage) -> None:
-    ocssl, words = make(tmp_path), ("data", "prepare", f"folder:{tmp_path / 'set'}", "--split", "train")
+    ocssl, place = make(tmp_path), f"folder:{tmp_path / 'set'}"
     images(tmp_path / "set" / "train" / "a", 2)
-    ocssl(*words).went_well("2 images")
+    ocssl("data", "prepare", place, "--split", "train").went_well("2 images")
     [index] = (tmp_path / "cache").glob("*/index.json")
     damage(index.parent)
-    ocssl(*words).refused("is damaged; delete it and prepare it again")
+    for words in (("prepare", place, "--split", "train"), ("preview", place, "-o", "p.png")):
+        ocssl("data", *words).refused("is damaged; delete it and prepare it again")

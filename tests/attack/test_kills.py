@@ -17,17 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from attacking import LEARN, RUN, Attack
+from attacking import LEARN, RUN, SETTINGS, Attack
 
 from helpers.command import Process
 from ocssl.common.files import TOKEN, unseal
 
 TIMES = ("train_seconds", "eval_seconds", "seconds_at", "prepare_seconds", "started", "finished", "code")
-SETTINGS = {
-    "dataset": "shapes", "image_size": 8, "samples_per_class": 10, "strategy": "er", "method": "simclr", "batch": 20,
-    "passes": 1, "backbone": "convnet-w4", "hidden_dim": 8, "output_dim": 8, "memory_size": 20, "experiences": 3,
-    "checkpoint_samples": 40, "probe": {"max_epochs": 1}, "device": "cpu",
-}  # fmt: skip
 SMALL_PARTS = "import ocssl.export.features as features; features.embed.__kwdefaults__['part'] = 3"
 SMALL_CHUNKS = "import ocssl.data.cache_writer as writer; writer.CHUNK_BYTES = 3 * 768"
 
@@ -75,6 +70,7 @@ class Case:
         contents: everything there that must not depend on kills.
         resumed: the words once ``begun``, relative to the place, is there; None: the same.
         conditions: of the process.
+        suffix: of the name of what it writes.
         syncs: how often it brings something to disk, about.
     """
 
@@ -83,6 +79,7 @@ class Case:
     begun: str = ""
     resumed: str | None = None
     conditions: tuple[tuple[str, object], ...] = ()
+    suffix: str = ""
     syncs: int = 12
 
 
@@ -97,7 +94,12 @@ CASES = {
         (("hidden", ["matplotlib"]),),
         syncs=60,
     ),
-    "embed": Case("embed state imgs -q -o PLACE", _files, conditions=(("modules", {"small": SMALL_PARTS}),)),
+    "embed": Case(
+        "embed state imgs -q -o PLACE",
+        _files,
+        conditions=(("modules", {"small": SMALL_PARTS}),),
+        suffix=".parquet",
+    ),
     "prepare": Case(
         "data prepare folder:set --split train", _files, conditions=(("modules", {"small": SMALL_CHUNKS}),)
     ),
@@ -125,12 +127,13 @@ def kill(attack: Attack, case: Case, kills: int, seed: int) -> None:
     folder, chance = attack.folder / "killed", random.Random(seed)
     folder.mkdir()
     began = time.monotonic()
-    process = start(attack, case, folder / "whole")
+    whole = folder / f"whole{case.suffix}"
+    process = start(attack, case, whole)
     assert attack.end(process) == 0, process.err
-    took, expected = time.monotonic() - began, case.contents(folder / "whole")
+    took, expected = time.monotonic() - began, case.contents(whole)
     assert not leftovers(folder)
     done = rounds = 0
-    place = folder / "0"
+    place = folder / f"0{case.suffix}"
     while done < kills:
         if chance.random() < 0.6:
             process = start(attack, case, place, die_at_sync=chance.randint(1, case.syncs))
@@ -145,7 +148,7 @@ def kill(attack: Attack, case: Case, kills: int, seed: int) -> None:
         assert code == 0, process.err  # it was faster than the kill: begin another
         assert case.contents(place) == expected
         rounds += 1
-        place = folder / str(rounds)
+        place = folder / f"{rounds}{case.suffix}"
     process = start(attack, case, place)
     assert attack.end(process) == 0, process.err
     assert case.contents(place) == expected

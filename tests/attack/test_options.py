@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 from attacking import PRECIOUS
-from hostile import sampled
+from hostile import PEAK, sampled
 
 from helpers.cli import Ocssl, ocssl  # noqa: F401 - a fixture
 from ocssl.cli import app
@@ -20,6 +21,7 @@ from ocssl.runs.config import settings
 from ocssl.runs.presets import resolve
 
 SECONDS = 30
+SHORT = "there is not enough memory"
 
 BASES = {
     "run": "--resume nowhere",
@@ -66,29 +68,42 @@ OPTIONS = {
 
 
 @pytest.fixture
-def deadline() -> Iterator[None]:
-    """Ends a test that waits for ever."""
+def bounds() -> Iterator[None]:
+    """Ends a test that waits for ever, and refuses memory beyond what a command may take."""
 
     def late(*_: object) -> None:
         raise AssertionError(f"it did not end within {SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
+    before, most = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
+    have = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (have + PEAK, most[1]))
     signal.alarm(SECONDS)
     yield
     signal.alarm(0)
+    resource.setrlimit(resource.RLIMIT_AS, most)
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.usefixtures("deadline")
+@pytest.mark.usefixtures("bounds")
+def test_the_bound_on_memory_holds(ocssl: Ocssl, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("ocssl.budget.plan", lambda *_, **__: bytearray(2 * PEAK))
+    code, said = ocssl("budget")
+    assert code == 2
+    assert SHORT in said
+
+
+@pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize("case", sampled(OPTIONS, 20))
-def test_an_option_of_nonsense_is_one_sentence(ocssl: Ocssl, tmp_path: Path, case: tuple[str, str, str]) -> None:  # noqa: F811
+def test_an_option_of_nonsense_is_one_sentence(ocssl: Ocssl, tmp_path: Path, monkeypatch, case) -> None:  # noqa: F811
     name, option, value = case
     precious = tmp_path / "precious"
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")  # so that ../.. is the test's own
     precious.write_text(PRECIOUS)
     code, said = ocssl(*name.split(), *BASES[name].split(), option, value)
     assert code in (0, 2), said
-    assert "Traceback" not in said
-    assert "fault of ocssl" not in said
+    for word in ("Traceback", "fault of ocssl", SHORT):
+        assert word not in said
     assert precious.read_text() == PRECIOUS
 
 
@@ -96,15 +111,15 @@ def test_every_command_has_a_row() -> None:
     assert {*TREE} - {*BASES} <= {"demo", "version"}
 
 
-NONSENSE = ("null", "[]", "{a: 1}", ".nan", "-1", "1e400", "9" * 40, "x", "", "2026-13-45", "!!int x", "[[[[", "true")
+NONSENSE = ("null", "[]", "{a: 1}", ".nan", "-1", "1e400", "9" * 40, "x", "", "!!int x", "[[[[", "true")
 SETTINGS = {
     f"{name}={value[:12]}": (name, value)
     for number, name in enumerate(sorted(settings()))
-    for value in NONSENSE[number % 2 :: 2]
+    for value in ("2026-13-45", *NONSENSE[number % 2 :: 2])
 }
 
 
-@pytest.mark.usefixtures("deadline")
+@pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize("case", sampled(SETTINGS, 20))
 def test_a_setting_of_nonsense_is_refused_in_one_sentence_or_taken(case: tuple[str, str]) -> None:
     name, value = case

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from subprocess import Popen
 
 import pytest
 from attacking import LEARN, PRECIOUS, RUN, Attack
+
+from ocssl import Learner
+from ocssl.errors import OcsslError
+from ocssl.export import publish
 
 EMBED = ("embed", "state", "imgs", "-o")
 EXPORT = ("export", "state", "--to")
@@ -37,7 +42,7 @@ OUTPUTS = cases(
             "compare results/r0.json -o {}",
             "paper show high-simsiam --results results --dataset cifar100 --protocol clean -o {}",
         )
-        for name in ("notes.txt", "photo.jpg", "f.parquet")
+        for name in ("notes.csv", "photo.npy", "f.parquet")
     ),
     ("plot.png", "compare results/r0.json --plot {}"),
     ("plot.svg", "compare results/r0.json --plot {}"),
@@ -45,7 +50,8 @@ OUTPUTS = cases(
     ("out/report.html", "report results -o out --format html"),
     ("out/report.md", "report results -o out --format markdown"),
     ("out/tables.tex", "report results -o out --format latex"),
-    ("out/tables/high-simsiam@cifar100@clean.csv", "report results -o out --format csv --format html"),
+    ("out/tables/*.csv", "report results -o out --format csv --format html"),
+    ("out/figures/*.png", "report results -o out --format png --format html"),
     ("out/demo.png", "demo --quick --output out"),
     ("proj/README.md", "export state --to hub -o proj"),
     ("proj/config.json", "export state --to hub -o proj"),
@@ -57,21 +63,22 @@ OUTPUTS = cases(
 
 @pytest.mark.parametrize(("name", "command"), OUTPUTS)
 def test_a_file_that_ocssl_did_not_write_is_refused(attack: Attack, name: str, command: str) -> None:
-    if name.endswith(".csv"):
+    if "*" in name:  # that a first call has written
         assert attack.call(*command.split())[0] == 0
-        name = str(next((attack.folder / "out/tables").glob("*.csv")).relative_to(attack.folder))
+        name = str(next(attack.folder.glob(name)).relative_to(attack.folder))
     attack.put(name)
     attack.refuse(*command.format(name).split(), says="was not written by ocssl")
 
 
 INPUTS = cases(
-    ("embed state imgs -o imgs/000.png", "lies inside"),
+    ("embed state imgs -o imgs/000.png", "none of these endings"),
     ("embed state imgs -o imgs/new.parquet", "lies inside"),
     ("embed state imgs -o link/new.parquet", "lies inside"),
-    ("embed enc.safetensors imgs -o enc.safetensors", "is the input"),
-    ("embed enc.safetensors imgs -o twin.safetensors", "is the input"),
+    ("embed enc.safetensors imgs -o enc.safetensors", "none of these endings"),
+    ("embed enc.safetensors imgs -o twin.safetensors", "none of these endings"),
     ("embed state f.parquet -o f.parquet", "is the input"),
-    ("embed state imgs -o state/encoder/encoder.json", "lies inside"),
+    ("embed state imgs.tar -o imgs.tar", "none of these endings"),
+    ("embed state imgs -o state/encoder/encoder.json", "none of these endings"),
     ("export enc.safetensors --to onnx -o enc.safetensors", "is the input"),
     ("export enc.safetensors --to safetensors -o enc.safetensors", "is the input"),
     ("export state --to safetensors -o state/encoder/encoder.json", "lies inside"),
@@ -84,7 +91,8 @@ INPUTS = cases(
 @pytest.mark.parametrize(("command", "says"), INPUTS)
 @pytest.mark.parametrize("force", [(), pytest.param(("--force",), marks=attack_only)])
 def test_an_output_that_is_an_input_is_refused(attack: Attack, command: str, says: str, force: tuple[str, ...]) -> None:
-    attack.put("f.parquet")
+    for name in ("f.parquet", "imgs.tar"):
+        attack.put(name)
     (attack.folder / "link").symlink_to("imgs")
     os.link(attack.folder / "enc.safetensors", attack.folder / "twin.safetensors")
     attack.refuse(*command.split(), *force, says=says)
@@ -114,11 +122,11 @@ def test_what_ocssl_wrote_is_replaced_by_the_same_command(attack: Attack, comman
 
 
 def test_force_replaces_a_file_and_an_empty_file_needs_none(attack: Attack) -> None:
-    attack.put("photo.jpg")
-    assert attack.call(*EMBED, "photo.jpg", "--force")[0] == 0
-    attack.put("empty", "")
-    assert attack.call(*EMBED, "empty")[0] == 0
-    assert (attack.folder / "empty").read_bytes()[:4] == b"PAR1"
+    attack.put("photo.npy")
+    assert attack.call(*EMBED, "photo.npy", "--force")[0] == 0
+    attack.put("empty.parquet", "")
+    assert attack.call(*EMBED, "empty.parquet")[0] == 0
+    assert (attack.folder / "empty.parquet").read_bytes()[:4] == b"PAR1"
 
 
 @pytest.mark.parametrize("name", ["report.md", "report.html", "tables.tex"])
@@ -131,14 +139,14 @@ def test_reports_of_earlier_versions_are_known_by_what_they_say(attack: Attack, 
 
 @pytest.mark.parametrize(
     "command",
-    ["embed state imgs -o a.out", "export state --to torchscript -o a.out", "data preview folder:set -o a.out"],
+    ["embed state imgs -o a.npy", "export state --to torchscript -o a.npy", "data preview folder:set -o a.npy"],
 )
 def test_a_link_is_replaced_and_its_target_stays(attack: Attack, command: str) -> None:
     precious = attack.put("doc/precious.txt")
-    (attack.folder / "a.out").symlink_to("doc/precious.txt")
+    (attack.folder / "a.npy").symlink_to("doc/precious.txt")
     assert attack.call(*command.split())[0] == 0
     assert precious.read_text() == PRECIOUS
-    assert not (attack.folder / "a.out").is_symlink()
+    assert not (attack.folder / "a.npy").is_symlink()
 
 
 def test_a_report_replaces_a_link_and_its_target_stays(attack: Attack) -> None:
@@ -149,19 +157,62 @@ def test_a_report_replaces_a_link_and_its_target_stays(attack: Attack) -> None:
     assert precious.read_text() == PRECIOUS
 
 
-@pytest.mark.parametrize("command", ["embed state imgs -o a.parquet", "export state --to safetensors -o a.parquet"])
-def test_drafts_are_new_files(attack: Attack, command: str) -> None:
-    """Names that drafts had in earlier versions, as a file and as a link, are left alone."""
-    draft, target = attack.put(".draft-a.parquet"), attack.put("x.txt")
-    (attack.folder / ".a.parquet").symlink_to("x.txt")
-    assert attack.call(*command.split())[0] == 0
+DRAFTS = cases(
+    *(
+        (place, command)
+        for place in (".draft-a.npy", ".a.npy")  # names of drafts in earlier versions
+        for command in (
+            "embed state imgs -o a.npy",
+            "export state --to safetensors -o a.npy",
+            "export state --to torchscript -o a.npy",
+        )
+    ),
+    ("new/.encoder.safetensors", "export state --to hub -o new"),
+    every=3,
+)
+
+
+@pytest.mark.parametrize(("name", "command"), DRAFTS)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_drafts_are_new_files(attack: Attack, name: str, command: str, is_link: bool) -> None:
+    draft, target = attack.folder / name, attack.put("x.txt")
+    draft.parent.mkdir(exist_ok=True)
+    draft.symlink_to(target) if is_link else draft.write_text(PRECIOUS)
+    code, err = attack.call(*command.split())
+    assert code == (2 if name.startswith("new") else 0), err
     assert draft.read_text() == target.read_text() == PRECIOUS
-    assert not list(attack.folder.glob(".a.parquet.*"))
+    assert draft.is_symlink() == is_link
+    assert not list(attack.folder.glob(".a.npy.*"))
 
 
-def test_two_exports_at_once_both_end_well(attack: Attack) -> None:
-    both = [attack.start(*EXPORT, "torchscript", "-o", "two.pt") for _ in range(2)]
+@pytest.mark.parametrize("kind", ["torchscript", pytest.param("onnx", marks=attack_only)])
+def test_two_exports_at_once_both_end_well(attack: Attack, kind: str) -> None:
+    both = [attack.start(*EXPORT, kind, "-o", "two.out") for _ in range(2)]
     assert [attack.end(process) for process in both] == [0, 0]
+
+
+WRITES = {
+    "report results -o out --format html": ["out"],
+    "report results -o out --format markdown --format latex": ["out"],
+    "embed state imgs -o f.parquet": ["f.parquet"],
+    "export state --to onnx -o e.onnx": ["e.onnx"],
+    "export state --to safetensors -o e.st": ["e.st"],
+    "export state --to hub -o hub": ["hub"],
+    "data preview folder:set -o p.png": ["p.png"],
+}
+FULL = cases(*((command, size) for size in (1000, 5000, 60_000) for command in WRITES), every=7)
+
+
+@pytest.mark.parametrize(("command", "size"), FULL)
+def test_a_full_disk_leaves_whole_files_and_no_others(attack: Attack, command: str, size: int) -> None:
+    assert attack.call(*command.split())[0] == 0
+    before = attack.files()
+    code, err = attack.call(*command.split(), largest_file=size)
+    assert code in (0, 2), err
+    assert code == 0 or (err.count("\n") == 1 and err.startswith("ocssl: ")), err
+    after = attack.files()
+    assert {*before} == {*after} - {name for name in after if name.startswith("f.parquet.parts/")}
+    assert all(len(after[name]) != size for name in after if after[name] != before.get(name))
 
 
 # ---------------------------------------------------------------------- folders
@@ -173,14 +224,15 @@ FOREIGN = cases(
     ("f.parquet.parts/000000.parquet", "embed state imgs -o f.parquet"),
     ("f.parquet.parts/made-from.txt", "embed state imgs -o f.parquet"),
     ("f.parquet.parts/.lock", "embed state imgs -o f.parquet"),
+    ("f.parquet.parts/mine.parquet f.parquet.parts/notes.txt", "embed state imgs -o f.parquet"),
     ("f.parquet.parts", "embed state imgs -o f.parquet"),
-    ("p/checkpoints/100/w.pt", "run {RUN} --output p"),
+    ("p/checkpoints/100/w.pt p/checkpoints/200/w.pt p/checkpoints/300/w.pt", "run {RUN} --output p"),
     ("p/checkpoints/draft-thesis/ch1.tex", "run {RUN} --output p"),
     ("p/.config.yaml.backup", "run {RUN} --output p"),
     ("p/.lock", "run {RUN} --output p"),
     ("p/photo.jpg", "run {RUN} --output p"),
     ("p/checkpoints/draft-thesis/ch1.tex", "learn imgs --state p {LEARN}"),
-    ("p/checkpoints/5/w.pt", "learn imgs --state p {LEARN}"),
+    ("p/checkpoints/5/w.pt p/checkpoints/draft-x/ch1.tex", "learn imgs --state p {LEARN}"),
     ("p/checkpoints", "learn imgs --state p {LEARN}"),
     ("p/metrics.jsonl", "learn imgs --state p {LEARN}"),
     ("p/ledger.sqlite", "learn imgs --state p {LEARN}"),
@@ -189,6 +241,9 @@ FOREIGN = cases(
     ("p/encoder/.tmpbackup", "learn imgs --state p {LEARN}"),
     ("p/encoder/encoder.json", "learn imgs --state p {LEARN}"),
     ("p/notes.txt", "sweep {SWEEP} --output p"),
+    ("p/photo.jpg", "learn imgs --state p {LEARN}"),
+    ("p/a.jpg", "export state --to hub -o p"),
+    ("imgs/photo.jpg", "learn imgs --state imgs {LEARN}"),
     every=4,
 )
 
@@ -199,8 +254,9 @@ def filled(command: str) -> list[str]:
 
 @pytest.mark.parametrize(("name", "command"), FOREIGN)
 def test_a_folder_with_anything_that_is_not_ours_is_refused(attack: Attack, name: str, command: str) -> None:
-    attack.put(name)
-    attack.refuse(*filled(command), says="p" if name.startswith("p/") else "f.parquet.parts")
+    for one in name.split():
+        attack.put(one)
+    attack.refuse(*filled(command), says=name.partition("/")[0])
 
 
 KEPT = cases(
@@ -211,6 +267,8 @@ KEPT = cases(
     ("open/checkpoints/draft-mine/thesis.tex", "run --resume open -q", 0),
     ("open/checkpoints/7/w.pt", "run --resume open -q", 0),
     ("state/.git/config", "learn imgs --state state {LEARN}", 0),
+    ("state/.bashrc", "learn imgs --state state {LEARN}", 0),
+    ("run/.bashrc", "run --resume run -q", 0),
     every=2,
 )
 
@@ -230,6 +288,36 @@ def test_no_draft_is_removed_through_a_link(attack: Attack) -> None:
     attack.refuse("learn", "imgs", "--state", "p", *LEARN)
     attack.refuse("run", *RUN, "--output", "p")
     assert thesis.read_text() == PRECIOUS
+
+
+LINKS = cases(
+    ("f.parquet.parts", "embed state imgs -o f.parquet"),
+    ("state/.lock", "learn imgs --state state {LEARN}"),
+    ("open/.lock", "run --resume open -q"),
+    every=3,
+)
+
+
+@pytest.mark.parametrize(("name", "command"), LINKS)
+def test_a_link_to_a_place_of_somebody_else_leaves_it_alone(attack: Attack, name: str, command: str) -> None:
+    precious = attack.put("other/thesis.tex")
+    (attack.folder / name).unlink(missing_ok=True)
+    (attack.folder / name).symlink_to(precious if name.endswith(".lock") else precious.parent)
+    attack.refuse(*filled(command))
+
+
+SAVES = ("tensors-resnet.safetensors", "draft-notes.json", ".tmpbackup", "notes.txt", "learner.json")
+
+
+@pytest.mark.parametrize("name", SAVES)
+@pytest.mark.parametrize("write", [Learner.save, publish])
+def test_a_learner_is_not_saved_among_foreign_files(tmp_path: Path, name: str, write) -> None:
+    (tmp_path / name).write_text(PRECIOUS)
+    learner = Learner(backbone="convnet-w4", image_size=8, hidden_dim=8, output_dim=8, device="cpu")
+    with pytest.raises(OcsslError, match=re.escape(str(tmp_path))):
+        write(learner, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == [name]
+    assert (tmp_path / name).read_text() == PRECIOUS
 
 
 def test_an_interrupted_embedding_keeps_what_else_is_in_its_folder(attack: Attack) -> None:

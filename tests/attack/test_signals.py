@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
 import subprocess
@@ -116,6 +117,11 @@ READ = [
     ("open/checkpoints/*/state.json", "run --resume open -q"),
     ("open/checkpoints/*/learner/learner.json", "run --resume open -q"),
     ("run/encoder.safetensors", "probe run -q"),
+    ("state/checkpoints/*/learner/learner.json", "embed state/checkpoints/000001/learner imgs -o o.parquet"),
+    ("open/config.yaml", "show open"),
+    ("open/config.yaml", "run --resume open -q"),
+    ("swept/trials.jsonl", "sweep --resume swept -q"),
+    ("swept/sweep.yaml", "sweep --resume swept -q"),
 ]
 
 
@@ -150,13 +156,14 @@ def test_what_is_no_file_is_refused(attack: Attack, name: str, command: str, how
 
 
 @pytest.mark.parametrize("name", ["r.json", pytest.param("tuned/high-simsiam@cifar100@clean.yaml", marks=attack_only)])
-def test_a_report_names_a_pipe_among_results_and_goes_on(attack: Attack, name: str) -> None:
+@pytest.mark.parametrize("command", ["report results -o out --format markdown", "paper list --results results"])
+def test_a_pipe_among_results_is_named_and_the_rest_goes_on(attack: Attack, name: str, command: str) -> None:
     path = attack.folder / "results" / name
     path.parent.mkdir(exist_ok=True)
     os.mkfifo(path)
-    code, err = attack.call("report", "results", "-o", "out", "--format", "markdown")
-    assert code == 0
-    assert "not a regular file" in err
+    process = attack.start(*command.split())
+    assert attack.end(process) == 0, process.err
+    assert "not a regular file" in process.out + process.err
 
 
 @pytest.mark.parametrize("name", ["out/report.md", "out/demo.png"])
@@ -173,16 +180,19 @@ def test_a_pipe_in_place_of_an_output_is_refused(attack: Attack, name: str) -> N
 @pytest.mark.parametrize(
     ("command", "target", "says"),
     [
-        ("list strategies", ">/dev/full", "No space left on device"),
-        ("budget", ">&-", "it is closed"),
-        pytest.param("list strategies", ">&-", "it is closed", marks=attack_only),
-        pytest.param("data list", ">/dev/full", "No space left on device", marks=attack_only),
-        pytest.param("budget", ">/dev/full", "No space left on device", marks=attack_only),
+        pytest.param(command, *target, marks=() if number in (0, 5) else attack_only)
+        for number, (command, target) in enumerate(
+            itertools.product(
+                ("list strategies", "data list", "budget", "show RUN"),
+                ((">/dev/full", "No space left on device"), (">&-", "it is closed")),
+            )
+        )
     ],
 )
-def test_standard_output_that_takes_nothing_is_one_sentence(command: str, target: str, says: str) -> None:
+def test_standard_output_that_takes_nothing_is_one_sentence(template: Path, command: str, target: str, says: str):
+    words = command.replace("RUN", str(template / "run"))
     done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m ocssl {command} {target}"],
+        ["sh", "-c", f"exec {sys.executable} -m ocssl {words} {target}"],
         stderr=subprocess.PIPE,
         text=True,
         timeout=120,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from ocssl.errors import CheckpointError, ConfigError
 from ocssl.runs.state import RunState
 
 attack_only = pytest.mark.attack
-NAN, HUGE = float("nan"), 10**30
+NAN, HUGE, GONE = float("nan"), 10**30, object()
 
 
 def rows(*table: tuple[object, ...], every: int = 10) -> list[object]:
@@ -31,7 +32,10 @@ def put(content: dict, keys: str, value: object) -> None:
     *path, last = keys.split(".")
     for key in path:
         content = content[key]
-    content[last] = value
+    if value is GONE:
+        del content[last]
+    else:
+        content[last] = value
 
 
 COUNTS = (NAN, 1.5, None, "x", -1, HUGE, True, [], {})
@@ -56,6 +60,7 @@ def test_an_edited_encoder_is_refused(attack: Attack, name: str, keys: str, valu
 
 
 STATES = rows(
+    *(("state.json", f"place.{key}", GONE) for key in ("noted", "positions", "identities")),
     *(("state.json", "place.noted", value) for value in COUNTS),
     *(("state.json", "place.positions", value) for value in ([], True, None, {"a": 1.5}, {"a": None}, {"a": -1})),
     *(("state.json", "place.identities", value) for value in ([], True, {"a": 1})),
@@ -114,6 +119,10 @@ TEXTS = rows(
         (name, command, text)
         for name, command in (
             ("open/metrics.jsonl", "show open"),
+            ("open/config.yaml", "show open"),
+            ("open/config.yaml", "run --resume open -q"),
+            ("swept/sweep.yaml", "sweep --resume swept -q"),
+            ("swept/trials.jsonl", "sweep --resume swept -q"),
             ("open/checkpoints/*/state.json", "run --resume open -q"),
             ("state/encoder/encoder.json", "embed state imgs -o o.parquet"),
             ("state/checkpoints/*/state.json", "learn imgs --state state"),
@@ -159,11 +168,25 @@ def test_a_second_thread_that_learns_is_refused(tmp_path: Path) -> None:
     assert Learner.load(tmp_path / "saved").seen == learner.seen
 
 
+def test_a_learner_that_a_fork_copied_does_not_learn(tmp_path: Path) -> None:
+    learner = Learner(backbone="convnet-w4", image_size=8, hidden_dim=8, output_dim=8, batch=12, device="cpu")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            learner.partial_fit(np.zeros((24, 8, 8, 3), np.uint8))
+            os._exit(1)
+        except ConfigError as error:
+            (tmp_path / "said").write_text(str(error))
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert "copied by a fork" in (tmp_path / "said").read_text()
+
+
 def test_a_sweep_with_failed_trials_says_how_many_and_exits_with_1(attack: Attack) -> None:
     """A learning rate of 1e30 diverges."""
     settings = {name: value for name, value in TINY.items() if name not in ("experiences", "log_every")}
     plan = {"settings": {**settings, "strategy": "er", "method": "simclr"}, "space": {"lr": [0.05, 1e30]}}
     attack.put("plan.yaml", json.dumps(plan))
-    code, err = attack.call("sweep", "plan.yaml", "--output", "swept", "-q")
+    code, err = attack.call("sweep", "plan.yaml", "--output", "p", "-q")
     assert code == 1, err
     assert err.splitlines()[-1] == "1 of 2 configurations failed; the table says why"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import http.server
+import os
 import ssl
 import threading
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ def server():
             if start >= len(content):
                 return self.send_error(416)
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Content-Length", "x" if misdeed == "odd length" else str(len(content) - start))
             self.end_headers()
             self.wfile.write(content[start : start + 100_000] if misdeed == "break" else content[start:])
             return None
@@ -128,6 +129,21 @@ def test_only_https_is_fetched_also_after_a_redirection(server, tmp_path, url):
 def test_a_server_that_cannot_resume_starts_over(server, tmp_path):
     server.misdeeds = ["break", "ignore range"]
     assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+
+
+def test_a_server_that_tells_no_length_is_read(server, tmp_path):
+    server.misdeeds = ["odd length"]
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda part: part.symlink_to("precious")])
+def test_a_part_that_is_no_file_is_refused(server, tmp_path, put):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    put(tmp_path / "file.bin.part")
+    with pytest.raises(DataError, match=r"cannot write '.*file\.bin'"):
+        fetch(server.download, tmp_path)
+    assert precious.read_text() == "precious"
 
 
 def test_a_complete_part_needs_nothing_more(server, tmp_path):

@@ -14,10 +14,13 @@ from ocssl.data.catalog import dataset_spec
 BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "data"
 ROOT = Path(os.environ.get("OCSSL_DATA") or BESIDE_THE_CHECKOUT)
 
-pytestmark = pytest.mark.skipif(
-    dataset_spec("cifar100").locate(ROOT, "train") is None,
-    reason=f"CIFAR-100 is not below {ROOT}; put it there or set OCSSL_DATA",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        dataset_spec("cifar100").locate(ROOT, "train") is None,
+        reason=f"CIFAR-100 is not below {ROOT}; put it there or set OCSSL_DATA",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

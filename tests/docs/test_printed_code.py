@@ -20,10 +20,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(page: str, number: int) -> dict[str, Any]:
-    block = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)[number]
+def run(page: str, *numbers: int) -> dict[str, Any]:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
     names: dict[str, Any] = {}
-    exec(compile(block, page, "exec"), names)
+    for number in numbers:
+        exec(compile(blocks[number], page, "exec"), names)
     return names
 
 
@@ -39,3 +40,8 @@ def test_a_report_from_python(here: Path) -> None:
 
 def test_an_evaluation_from_python(here: Path) -> None:
     assert 0 < run("evaluation.md", 0)["result"].accuracy <= 100
+
+
+def test_adapting_from_python(here: Path) -> None:
+    names = run("adapting.md", 0, 1)
+    assert (names["learner"].seen, names["strategy"].share) == (80, 0)

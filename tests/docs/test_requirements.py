@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -47,3 +50,50 @@ def test_every_dependency_of_the_package_is_there(extra: str) -> None:
     names = {re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", text)[0]).lower() for text in wanted}  # type: ignore[index]
     assert names <= have
     assert "setuptools" in have, "the package is built without an environment of its own"
+
+
+PIP = """#!/bin/sh
+case "$*" in
+  *cpu.txt) echo "ERROR: $SAYS" >&2; test -z "$SAYS" ;;
+  *) echo "installed ${*##*/}" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "lines"),
+    [
+        ("", 0, []),
+        (
+            "No matching distribution found for torch==2.13.0+cpu",
+            0,
+            ["No index has the build of requirements/cpu.txt", "installed torch.txt", "installed cuda.txt"],
+        ),
+        (
+            "THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+            2,
+            ["ERROR: THESE PACKAGES DO NOT MATCH", "requirements/cpu.txt cannot be installed"],
+        ),
+    ],
+)
+def test_torch_with_a_wrong_hash_is_not_replaced_in_silence(tmp_path: Path, says: str, code: int, lines: list[str]):
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name, content in ((".venv/bin/python", ""), ("pip", PIP)):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["make", "PIP=./pip", ".venv/.installed-torch"],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {"SAYS": says},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / ".venv" / ".installed-torch").exists() == (code == 0)
+    found = done.stdout.splitlines()[1:]
+    assert len(found) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))

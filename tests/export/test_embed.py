@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +19,7 @@ from ocssl.cli import app
 from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
-from ocssl.export.features import embed
+from ocssl.export.features import embed, encoder_digest
 from ocssl.live.sources import open_reader
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
@@ -165,3 +169,56 @@ def test_the_command_embeds_a_folder_and_refuses_an_empty_one(
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="there are no images in"):
         app(["embed", str(tmp_path / "encoder"), str(tmp_path / "empty"), "-o", str(output)], standalone_mode=False)
+
+
+def test_a_file_says_which_encoder_made_it_and_grows_by_what_is_new(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, path = tmp_path / "mine", tmp_path / "f.parquet"
+    shutil.copytree(frames, mine)
+    embed(encoder, open_reader(str(mine)), path)
+    first = pq.read_table(path)
+    made_by = json.loads(first.schema.metadata[b"encoder"])
+    assert made_by["sha256"] == encoder_digest(encoder)
+    assert made_by["image_size"] == encoder.image_size
+    names = sorted(file.name for file in mine.iterdir())
+    Image.new("RGB", (20, 20), "red").save(mine / "0000.png")  # comes first: all others move by one
+    Image.new("RGB", (21, 21), "blue").save(mine / names[2])
+    (mine / names[3]).unlink()
+    seen: list[int] = []
+    real = FrozenEncoder.transform
+
+    def counted(self: FrozenEncoder, images: Any, **how: Any) -> np.ndarray:
+        seen.append(len(images))
+        return real(self, images, **how)
+
+    monkeypatch.setattr(FrozenEncoder, "transform", counted)
+    grown = embed(encoder, open_reader(str(mine)), path)
+    assert sum(seen) == 2
+    embed(encoder, open_reader(str(mine)), tmp_path / "whole.parquet")
+    assert grown.count == len(pq.read_table(path))
+    ours, whole = pq.read_table(path), pq.read_table(tmp_path / "whole.parquet")
+    assert ours.drop_columns("features") == whole.drop_columns("features")
+    np.testing.assert_allclose(np.stack(ours["features"].to_numpy()), np.stack(whole["features"].to_numpy()), atol=1e-5)
+    seen.clear()
+    other = copy.deepcopy(encoder)
+    other.facts["fit"] = "squash"
+    embed(other, open_reader(str(mine)), path)  # another encoder: everything anew
+    assert sum(seen) == grown.count
+
+
+def test_a_file_is_what_its_name_says(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:
+    reader = open_reader(str(frames))
+    for name in ("f.parquet", "f.csv", "f.npy"):
+        embed(encoder, reader, tmp_path / name, batch=4, part=5)
+    embed(encoder, reader, tmp_path / "f.csv", batch=4, part=5)  # ours may be replaced
+    table = pq.read_table(tmp_path / "f.parquet")
+    features = np.stack(table["features"].to_numpy())
+    np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), features)
+    head, *lines = (tmp_path / "f.csv").read_text().splitlines()
+    assert head.split(",")[:3] == ["id", "path", "f0"]
+    assert [line.split(",")[1] for line in lines] == table["path"].to_pylist()
+    np.testing.assert_array_equal(np.array([line.split(",")[2:] for line in lines], dtype=np.float32), features)
+    for name in ("f", "f.txt", "f.parquet.gz"):
+        with pytest.raises(ConfigError, match=r"features are written as \.parquet, \.csv, \.npy"):
+            embed(encoder, reader, tmp_path / name)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ocssl import Learner
 from ocssl.cli import app
@@ -210,3 +211,25 @@ def test_the_command_writes_and_tells_the_difference(
         app(["export", source, "--to", "torchscipt"], standalone_mode=False)
     with pytest.raises(ConfigError, match="only --to hub"):
         app(["export", source, "--to", "torchscript", "--data", "x"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_an_onnx_file_says_what_to_feed_it(tmp_path: Path, fit: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    learner = Learner(backbone="convnet-w8", image_size=8, hidden_dim=8, output_dim=8, fit=fit, device="cpu")
+    export(of_learner(learner), path := tmp_path / "encoder.onnx", "onnx")
+    model = onnx.load(path)
+    said = json.loads({entry.key: entry.value for entry in model.metadata_props}["preprocess"])
+    for text in (model.doc_string, model.graph.input[0].doc_string, said["words"]):
+        assert "not normalised" in text
+        assert ("largest centred square" if fit == "crop" else "the whole image") in text
+    picture = np.random.default_rng(0).integers(0, 256, (30, 20, 3), dtype=np.uint8)
+    filters = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+    side, (height, width) = min(picture.shape[:2]), picture.shape[:2]
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side) if said["fit"] == "crop" else None
+    image = Image.fromarray(picture).resize((said["size"],) * 2, filters[said["interpolation"]], box=box)
+    fed = np.asarray(image, dtype=np.float32).transpose(2, 0, 1)[None] / 255
+    session = pytest.importorskip("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = session.run(None, {"images": fed})[0]
+    np.testing.assert_allclose(found, learner.transform([picture]), atol=1e-4)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.common.console import progress_bar
-from ocssl.common.files import locked, writing
+from ocssl.common.files import locked, regular, writing
 from ocssl.errors import DataError
 
 BLOCK = 1 << 20
@@ -113,10 +113,11 @@ def _append_rest(download: Download, part: Path, show: bool | None) -> None:
     with response:
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
         start = have if resumed else 0
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length else None
+        total = None if response.length is None else start + response.length
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if resumed else os.O_TRUNC)
         with (
-            open(part, "ab" if resumed else "wb") as file,
+            regular(part, flags) as handle,
+            open(handle, "ab" if resumed else "wb", closefd=False) as file,
             progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
         ):
             while block := _read(response, download.size + 1 - file.tell()):

@@ -32,8 +32,10 @@ class Item:
     label: Label = None
     fit: Fit = "crop"
 
-    def decode(self, size: int | None = None) -> Pixels:
-        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
+    def decode(
+        self, size: int | None = None, fit: Fit | None = None, pixel_range: tuple[float, float] | None = None
+    ) -> Pixels:
+        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`; its own ``fit`` where none is given.
 
         Raises:
             BadImage: it is unusable.
@@ -42,7 +44,7 @@ class Item:
         if isinstance(self.picture, BadImage):
             raise self.picture
         try:
-            return imaging.decode(self.picture, size, self.fit)
+            return imaging.decode(self.picture, size, fit or self.fit, pixel_range)
         except OSError as error:
             raise DataError(f"{self.name} could not be read: {error.strerror or error}") from error
         except MemoryError as error:

@@ -7,46 +7,24 @@ again and again while other processes load it.
 from __future__ import annotations
 
 import copy
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field, ValidationError
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ocssl import checkpoint
-from ocssl.common.files import not_a_path, read_file
-from ocssl.errors import CheckpointError, ConfigError, unreadable
-from ocssl.imaging import Images, as_uint8
+from ocssl.errors import CheckpointError, ConfigError
+from ocssl.imaging import Fit, Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import backbones, build_backbone
 from ocssl.options import Options, validate
-from ocssl.plugins import recall_saved
+from ocssl.pretrained import facts_of, published_version, read_encoder
 from ocssl.version import __version__
 
 KIND = "encoder"
-
-
-_Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-_Channels = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=3, max_length=3)]
-
-
-class _Recorded(BaseModel):
-    """Types and ranges of the facts that code here relies on, as far as they are there."""
-
-    backbone: str | None = None
-    image_size: Annotated[int, Field(ge=1, le=2**16, strict=True)] = 1
-    mean: _Channels = []
-    std: _Channels = []
-    seen: _Count = 0
-    cbp: _Count = 0
-    version: _Count = 0
-    sources: dict[str, _Count] = {}
 
 
 class FrozenEncoder(nn.Module):
@@ -94,7 +72,7 @@ class FrozenEncoder(nn.Module):
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
         if batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch}")
-        device, pixels = self.mean.device, as_uint8(images, self.image_size)
+        device, pixels = self.mean.device, as_uint8(images, self.image_size, self.fit, self.pixel_range)
         was_training = self.training
         self.eval()
         try:
@@ -102,6 +80,18 @@ class FrozenEncoder(nn.Module):
         finally:
             self.train(was_training)
         return torch.cat(chunks).numpy()
+
+    @property
+    def fit(self) -> Fit:
+        """How images that are not square become squares; see :func:`ocssl.imaging.decode`."""
+        fit: Fit = self.facts.get("fit", "crop")
+        return fit
+
+    @property
+    def pixel_range(self) -> tuple[float, float] | None:
+        """Black and white of images with more than 8 bits; None: the full range."""
+        found = self.facts.get("pixel_range")
+        return None if found is None else (float(found[0]), float(found[1]))
 
     @property
     def version(self) -> int:
@@ -122,35 +112,24 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     return FrozenEncoder(network, state.encoder.feature_dim, size, mean, std, facts).to(state.device)
 
 
-def publish(learner: Learner, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
-    """Write the learner's encoder to a folder, replacing the one there in one step.
+def publish(encoder: Learner | FrozenEncoder, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
+    """Write an encoder to a folder, replacing the one there in one step.
 
     Args:
+        encoder: that of a learner, or a copy of it.
         sources: what it was learned from, with the number of images; kept in ``facts``.
 
     Returns:
         the version, one more than that of the encoder there before.
     """
     version = published_version(path) + 1
-    with learner.lock():
-        facts = _facts_of(learner) | {"version": version, "sources": dict(sources or {})}
-        checkpoint.write(path, KIND, facts, learner.network.state_dict())
+    more = {"version": version, "sources": dict(sources or {})}
+    if isinstance(encoder, FrozenEncoder):
+        checkpoint.write(path, KIND, encoder.facts | more, encoder.backbone.state_dict())
+        return version
+    with encoder.lock():
+        checkpoint.write(path, KIND, _facts_of(encoder) | more, encoder.network.state_dict())
     return version
-
-
-def published_version(path: str | Path) -> int:
-    """The version of the encoder in a folder, without reading its weights; 0 when there is none.
-
-    >>> published_version("nowhere")
-    0
-    """
-    index = Path(path) / f"{KIND}.json"
-    try:
-        return _Recorded.model_validate(json.loads(read_file(index))["facts"]).version
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"'{index}' is not the index of a published encoder: {error!r}") from error
 
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "cpu") -> FrozenEncoder:
@@ -162,20 +141,8 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
 
     While a learner writes, the earlier or the later encoder is loaded, never a mixture.
     """
-    try:
-        facts, tensors = _found(Path(path))
-        _Recorded.model_validate(facts)
-        own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {where}: {first['msg']}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
-    except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(not_a_path(path, error)) from error
+    facts, tensors = read_encoder(Path(path))
+    own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
@@ -215,63 +182,4 @@ def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Option
 
 
 def _facts_of(learner: Learner) -> dict[str, Any]:
-    return _facts(learner.config.to_dict(), learner.seen, learner.budget.spent)
-
-
-def _facts(settings: Mapping[str, Any], seen: int, cbp: int) -> dict[str, Any]:
-    """What an encoder records of its learner, as JSON has values: every setting, images seen, CBP."""
-    facts: dict[str, Any] = json.loads(json.dumps({**settings, "seen": seen, "cbp": cbp, "ocssl": __version__}))
-    return facts
-
-
-def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Facts and weights of the encoder at a path; older files hold some settings in a group of their own."""
-    if path.is_file():
-        facts, tensors = _of_file(path)
-    else:
-        folder, kind = _find(path)
-        facts, tensors = _read(folder, kind)
-        if kind == "learner":
-            recall_saved(facts.get("plugins"), f"'{folder}'")
-            settings = facts["config"] if "config" in facts else facts["parameters"]
-            deployed = facts.get("deployed", "encoder.backbone.")
-            facts = _facts(settings, facts["seen"], facts["budget"]["spent"])
-            tensors = checkpoint.sub_state(tensors, deployed)
-    return facts.pop("settings", {}) | facts, tensors
-
-
-def _find(path: Path) -> tuple[Path, str]:
-    """The folder of the encoder, and whether it lies there by itself or inside a saved learner."""
-    for folder in (path, path / "encoder"):
-        if os.path.lexists(folder / f"{KIND}.json"):  # also a link to nowhere: reading it says so
-            return folder, KIND
-    numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
-    checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
-    for folder in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
-        if (folder / "learner.json").exists():
-            return folder, "learner"
-    raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
-
-
-def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    index = folder / f"{kind}.json"
-    while True:
-        try:
-            before = read_file(index)
-        except OSError as error:
-            raise CheckpointError(unreadable(index, error)) from error
-        try:
-            return checkpoint.read(folder, kind)
-        except (CheckpointError, RuntimeError) as error:  # torch's, for a file that is deleted while it is mapped
-            # A newer state may have just replaced the file that the index named.
-            if not index.exists() or read_file(index) == before:
-                raise CheckpointError(str(error)) from error
-
-
-def _of_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {})["ocssl"])
-            return facts, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
-    except (KeyError, ValueError, OSError, SafetensorError, RecursionError) as error:
-        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error!r}") from error
+    return facts_of(learner.config.to_dict(), seen=learner.seen, cbp=learner.budget.spent, ocssl=__version__)

@@ -1,12 +1,16 @@
-"""Features of all images of a reader in one parquet file, written in parts so that an interruption costs little."""
+"""Features of all images of a reader in one file, written in parts so that an interruption costs little.
+
+A parquet file says in its metadata which encoder made it, and is made anew only for images that are new or changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +30,10 @@ from ocssl.imaging import BadImage
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
 MAX_BATCH = 65_536
+KINDS = {".parquet": "parquet", ".csv": "csv", ".npy": "npy"}
+"""What is written, by the suffix of its name."""
+COLUMNS = "id,path"
+"""What the first line of a csv file begins with; a column for each feature follows."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,15 @@ def embed(
     progress: Callable[[int], object] = lambda images: None,
     force: bool = False,
 ) -> Embedded:
-    """Write ``id``, ``path`` and ``features`` of every usable image of a reader into a parquet file.
+    """Write ``id``, ``path``, ``stamp`` and ``features`` of every usable image of a reader into a file.
 
-    ``id`` is the image's position. Finished parts lie beside the file in ``NAME.parts``, and the same call uses them
-    after an interruption; the file appears when all is done.
+    ``id`` is the image's position, ``stamp`` changes when its file does. Finished parts lie beside the file in
+    ``NAME.parts``, and the same call uses them after an interruption; the file appears when all is done. The features
+    of unchanged files are taken from the parquet file that is there, if the same encoder made it.
 
     Args:
+        path: ends in ``.parquet``; in ``.csv`` for text, without stamps, a column for each feature; or in ``.npy`` for
+            the features alone, ``(n, d)`` float32.
         progress: called after each batch with its number of images.
         force: replace a file that ocssl did not write, too.
     """
@@ -60,23 +71,24 @@ def embed(
     if batch > MAX_BATCH:
         raise ConfigError(f"batch must be at most {MAX_BATCH}, not {batch}")
     target = Path(path)
-    check_output(path, "parquet", force=force)
+    check_features(target, force=force)
     parts = target.with_name(f"{target.name}.parts")
     with writing(target):
         _check_parts(parts)
     with writing(target), locked(parts):
-        _check_same(parts, _fingerprint(encoder, reader))
-        done = _finished(parts)
+        digest = encoder_digest(encoder)
+        _check_same(parts, hashlib.sha256(f"{digest}\n{_utf8(reader.identity())}".encode()).hexdigest())
+        done, earlier = _finished(parts), _Earlier(target, digest)
         position = sum(count for _, count in done)
         progress(position)
         items = reader.items(position)
         while True:
-            table, count = _features(encoder, islice(items, part), position, batch, progress)
+            table, count = _features(encoder, islice(items, part), position, batch, progress, earlier)
             if not count:
                 break
             done.append((_write(table, _part(parts, len(done))), count))
             position += count
-        found = _join([place for place, _ in done], target)
+        found = _join([place for place, _ in done], target, _made_by(encoder, digest))
         for place in sorted(
             parts.iterdir(), key=lambda place: place.name == MADE_FROM
         ):  # last what says whose they are
@@ -110,33 +122,88 @@ def _is_ours(place: Path) -> bool:
     return part or place.name == MADE_FROM or is_draft(place, MADE_FROM)
 
 
+class _Earlier:
+    """The rows of the file that is there, where the same encoder made it; none otherwise."""
+
+    def __init__(self, target: Path, digest: str) -> None:
+        self._rows: dict[tuple[str, str], int] = {}
+        if target.suffix != ".parquet" or not target.is_file():
+            return
+        try:
+            table = pq.read_table(target)
+            if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
+                return
+            names = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True)
+            self._features = np.stack(table["features"].to_numpy()) if len(table) else np.empty((0, 0), np.float32)
+            self._rows = {(path, stamp): row for row, (path, stamp) in enumerate(names) if stamp}
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            self._rows = {}
+
+    def get(self, name: str, stamp: str) -> np.ndarray | None:
+        """The features of an image that is as it was."""
+        row = self._rows.get((name, stamp))
+        return None if row is None else self._features[row]
+
+
 def _features(
-    encoder: FrozenEncoder, items: Iterator[Item], start: int, batch: int, progress: Callable[[int], object]
+    encoder: FrozenEncoder,
+    items: Iterator[Item],
+    start: int,
+    batch: int,
+    progress: Callable[[int], object],
+    earlier: _Earlier,
 ) -> tuple[pa.Table, int]:
     """The table of one part, and its number of images; its metadata name the refused ones.
 
     Each image is decoded to the encoder's size before the next one is taken, so that only small ones are kept.
     """
-    ids, names, rows, refused, count = [], [], [], [], 0
+    ids: list[int] = []
+    names: list[str] = []
+    stamps: list[str] = []
+    rows: list[np.ndarray] = []
+    refused: list[tuple[str, str]] = []
+    count = 0
     while True:
-        images, before = [], count
+        images, places, before = [], [], count
         for item in islice(items, batch):
-            number, count = start + count, count + 1
+            number, name, stamp = start + count, _utf8(item.name), _stamp(item.picture)
+            count += 1
+            row = earlier.get(name, stamp)
             try:
-                images.append(item.decode(encoder.image_size))
-                ids.append(number)
-                names.append(_utf8(item.name))
+                if row is None:
+                    images.append(item.decode(encoder.image_size, encoder.fit, encoder.pixel_range))
+                    places.append(len(rows))
             except BadImage as problem:
-                refused.append((_utf8(item.name), str(problem)))
+                refused.append((name, str(problem)))
+                continue
+            ids.append(number)
+            names.append(name)
+            stamps.append(stamp)
+            rows.append(np.empty(0) if row is None else row)
         if images:
-            rows.append(encoder.transform(torch.from_numpy(np.stack(images)), batch=batch))
+            found = encoder.transform(torch.from_numpy(np.stack(images)), batch=batch)
+            for place, features in zip(places, found, strict=True):
+                rows[place] = features
         if count == before:
             break
         progress(count - before)
-    values = np.concatenate(rows).ravel() if rows else np.empty(0, np.float32)
-    features = pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim)
-    columns = {"id": pa.array(ids, pa.int64()), "path": pa.array(names, pa.string()), "features": features}
+    values = np.concatenate(rows).astype(np.float32) if rows else np.empty(0, np.float32)
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "path": pa.array(names, pa.string()),
+        "stamp": pa.array(stamps, pa.string()),
+        "features": pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim),
+    }
     return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
+
+
+def _stamp(picture: object) -> str:
+    """A text that changes when an image's file does; empty for images that are no files."""
+    try:
+        facts = picture.stat() if isinstance(picture, Path) else None
+    except (OSError, ValueError):
+        return ""
+    return "" if facts is None else f"{facts.st_size} {facts.st_mtime_ns}"
 
 
 def _write(table: pa.Table, path: Path) -> Path:
@@ -168,23 +235,53 @@ def _read_part(place: Path) -> tuple[pa.Table, dict[str, Any]]:
     return table.replace_schema_metadata(None), json.loads(table.schema.metadata[b"ocssl"])
 
 
-def _join(places: list[Path], target: Path) -> Embedded:
+def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded:
     if not places:
         raise DataError("there are no images to embed")
+    parts = [_read_part(place) for place in places] if target.suffix != ".parquet" else []
+    tables = [table for table, _ in parts]
+    facts = [facts for _, facts in parts] or [_read_part(place)[1] for place in places]
+    metadata = {"ocssl": MARK, "encoder": json.dumps(made_by)}
     count = 0
-    refused: list[tuple[str, str]] = []
 
-    def write(draft: Path) -> None:
+    def write_parquet(draft: Path) -> None:
         nonlocal count
-        with pq.ParquetWriter(draft, pq.read_schema(places[0]).with_metadata({"ocssl": MARK})) as writer:
+        with pq.ParquetWriter(draft, pq.read_schema(places[0]).with_metadata(metadata)) as writer:
             for place in places:
-                table, facts = _read_part(place)
-                refused.extend((name, problem) for name, problem in facts["refused"])
-                writer.write_table(table.replace_schema_metadata({"ocssl": MARK}))
+                table, _ = _read_part(place)
+                writer.write_table(table.replace_schema_metadata(metadata))
                 count += len(table)
 
-    atomic_write(target, write)
-    return Embedded(count, tuple(refused))
+    def write_array(draft: Path) -> None:
+        nonlocal count
+        features = np.concatenate([_matrix(table) for table in tables])
+        count = len(features)
+        with draft.open("wb") as file:
+            np.save(file, features)
+
+    def write_csv(draft: Path) -> None:
+        nonlocal count
+        with draft.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            for number, table in enumerate(tables):
+                features = _matrix(table)
+                if not number:
+                    writer.writerow([*COLUMNS.split(","), *(f"f{i}" for i in range(features.shape[1]))])
+                for identity, path, row in zip(
+                    table["id"].to_pylist(), table["path"].to_pylist(), features, strict=True
+                ):
+                    writer.writerow([identity, path, *row.astype(str)])
+                count += len(table)
+
+    atomic_write(target, {".npy": write_array, ".csv": write_csv}.get(target.suffix, write_parquet))
+    return Embedded(count, tuple((name, problem) for fact in facts for name, problem in fact["refused"]))
+
+
+def _matrix(table: pa.Table) -> np.ndarray:
+    """The features of a table, ``(n, d)``."""
+    column = table["features"].combine_chunks()
+    flat: np.ndarray = column.flatten().to_numpy()
+    return flat.reshape(len(table), column.type.list_size)
 
 
 def _utf8(name: str) -> str:
@@ -192,11 +289,26 @@ def _utf8(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _fingerprint(encoder: FrozenEncoder, reader: Reader) -> str:
-    digest = hashlib.sha256(_utf8(reader.identity()).encode())
+def check_features(path: Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
+    """Refuse a place for features: a suffix that is not known, or what :func:`check_output` refuses."""
+    if path.suffix not in KINDS:
+        raise ConfigError(f"features are written as {', '.join(KINDS)}; '{path.name}' has none of these endings")
+    check_output(path, KINDS[path.suffix], inputs=inputs, force=force, columns=COLUMNS)
+
+
+def encoder_digest(encoder: FrozenEncoder) -> str:
+    """SHA-256 of everything that decides an encoder's features: its weights, and how images are prepared."""
+    mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
+    digest = hashlib.sha256(repr((encoder.image_size, mean, std, encoder.fit, encoder.pixel_range)).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _made_by(encoder: FrozenEncoder, digest: str) -> dict[str, Any]:
+    """What a file says of the encoder of all of its rows."""
+    known = {name: encoder.facts.get(name) for name in ("version", "seen", "cbp", "backbone", "weights")}
+    return {"sha256": digest, "image_size": encoder.image_size, "fit": encoder.fit, **known}
 
 
 def _check_same(parts: Path, fingerprint: str) -> None:

@@ -73,6 +73,36 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, force: bool = F
     return difference
 
 
+def preprocess(encoder: FrozenEncoder) -> dict[str, Any]:
+    """What an exported network is fed with, for programs, and as ``words`` for people.
+
+    >>> from ocssl.nn import ConvNet
+    >>> steps = preprocess(FrozenEncoder(ConvNet(), 128, 32, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)))
+    >>> steps["layout"], steps["size"], steps["fit"], steps["interpolation"], steps["normalised"]
+    ('NCHW', 32, 'crop', 'bicubic', False)
+    """
+    size, crop = encoder.image_size, encoder.fit == "crop"
+    what = "the largest centred square" if crop else "the whole image"
+    how = "bicubic" if crop else "bilinear"
+    return {
+        "layout": "NCHW",
+        "channels": "RGB",
+        "dtype": "float32",
+        "range": [0.0, 1.0],
+        "size": size,
+        "fit": encoder.fit,
+        "interpolation": how,
+        "antialias": True,
+        "exif_upright": True,
+        "alpha_on": "white",
+        "pixel_range": encoder.pixel_range,
+        "normalised": False,
+        "words": f"RGB, float32 (n, 3, {size}, {size}), pixels / 255 in [0, 1], not normalised: the network applies "
+        f"mean and std itself. Each image is turned upright by its EXIF orientation, and {what} is resized to "
+        f"{size}×{size}, {how} with antialiasing; transparent pixels lie on white.",
+    }
+
+
 @formats.register("onnx")
 def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
     """For ONNX Runtime and everything else that reads ONNX; input ``images``, output ``features``, any batch size."""
@@ -95,7 +125,11 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
             dynamo=False,
         )
     model = onnx.load(str(path))
-    onnx.helper.set_model_props(model, {"ocssl": json.dumps(encoder.facts)})
+    facts, steps = json.dumps(encoder.facts), preprocess(encoder)
+    onnx.helper.set_model_props(model, {"ocssl": facts, "preprocess": json.dumps(steps)})
+    model.doc_string = f"Features of images, by ocssl. {steps['words']}"
+    model.graph.input[0].doc_string = steps["words"]
+    model.graph.output[0].doc_string = f"Features, float32 (n, {encoder.feature_dim})."
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -77,7 +77,9 @@ class RunFolder:
         """The configuration of the run that is here."""
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
-        return format1.upgrade_config(take_plugins(from_file(self.config), self.config))
+        if not (stored := from_file(self.config)):
+            raise ConfigError(f"'{self.config}' has no settings; restore the file")
+        return format1.upgrade_config(take_plugins(stored, self.config))
 
     def digests(self, config: RunConfig) -> set[str]:
         """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""

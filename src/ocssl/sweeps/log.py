@@ -7,6 +7,7 @@ number of attempts, so that a disturbed sweep ends with the same bytes as an und
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +107,7 @@ class TrialLog:
         self._path = path
         self.trials: list[Trial] = []
         try:
-            lines = read_file(path).splitlines() if path.exists() else []
+            lines = read_file(path).splitlines() if os.path.lexists(path) else []
             for number, line in enumerate(lines, 1):
                 found = _Line.model_validate_json(line)
                 if found.trial != number:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ocssl.common.files import require_regular
 from ocssl.data.dataset import ColumnArray
-from ocssl.data.formats.pages import largest_page
+from ocssl.data.formats.pages import column_chunks, largest_page
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
@@ -93,7 +93,7 @@ class ParquetReader(Reader):
         if missing := [name for name in columns if name not in content.schema_arrow.names]:
             raise DataError(f"{file} has no column '{missing[0]}', which {self.files[0].name} has; keep the sets apart")
         try:
-            for batch in content.iter_batches(_rows_at_once(content, file, columns), columns=columns):
+            for batch in content.iter_batches(_rows_at_once(file, columns), columns=columns):
                 skipped = min(max(start - row, 0), len(batch))
                 for position, values in enumerate(batch.slice(skipped).to_pylist(), row + skipped):
                     yield self._item(values, f"{file}:{position}")
@@ -126,7 +126,7 @@ def _whole_column(file: Path, name: str) -> ColumnArray:
     """Every value of a column; equal texts are one object, so that repeated ones take little memory."""
     content, known, found = _open(file), dict[Any, Any](), list[Any]()
     try:
-        for batch in content.iter_batches(_rows_at_once(content, file, [name], 1 << 16), columns=[name]):
+        for batch in content.iter_batches(_rows_at_once(file, [name], 1 << 16), columns=[name]):
             values = batch.column(0).to_numpy(zero_copy_only=False)
             found.append(values if values.dtype != object else _shared(values, known))
     except DAMAGE as error:
@@ -142,20 +142,18 @@ def _shared(values: ColumnArray, known: dict[Any, Any]) -> ColumnArray:
     return values
 
 
-def _rows_at_once(content: pq.ParquetFile, file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) -> int:
+def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) -> int:
     """Rows to read at once, so that they fit into :data:`BYTES_AT_ONCE` although each may be the largest of its group.
 
     A dictionary stores equal values once: rows can take any multiple of what their group takes. A page is read as a
     whole: one that says that it is larger than :data:`MOST_PAGE` is refused.
     """
-    groups = [content.metadata.row_group(number) for number in range(content.metadata.num_row_groups)]
     largest, wanted = 1, {column.partition(".")[0] for column in columns}
     with file.open("rb") as pages:
-        for group in groups:
-            chunks = [group.column(number) for number in range(group.num_columns)]
-            chunks = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
-            size = sum(chunk.total_uncompressed_size for chunk in chunks)
-            if size > max(BOMB_BYTES, BOMB_RATIO * sum(chunk.total_compressed_size for chunk in chunks)):
+        for group in column_chunks(pages):
+            chunks = [chunk for chunk in group if chunk.column in wanted]
+            size = sum(chunk.size for chunk in chunks)
+            if size > max(BOMB_BYTES, BOMB_RATIO * sum(chunk.packed for chunk in chunks)):
                 raise DataError(
                     f"{file} is a decompression bomb: {size:,} bytes of one column lie in a much smaller file"
                 )
