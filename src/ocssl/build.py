@@ -13,15 +13,17 @@ from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Average, Encoder, build_backbone, channels_last, synchronise
+from ocssl.pretrained import read_weights
 from ocssl.step import TrainState
 from ocssl.strategies import Setup, Strategy
 
 
-def build(config: LearnerConfig, backbone: nn.Module | None = None) -> TrainState:
+def build(config: LearnerConfig, backbone: nn.Module | None = None, *, restored: bool = False) -> TrainState:
     """Networks, memory, augmentation, optimiser and generator of a configuration.
 
     Args:
         backbone: the module, where the configuration names none.
+        restored: a saved state will be loaded, so the source of its ``weights`` is not read again.
     """
     device = pick_device(config.device)
     together = distributed.current().size
@@ -31,13 +33,15 @@ def build(config: LearnerConfig, backbone: nn.Module | None = None) -> TrainStat
     heads = 4 * config.hidden_dim * (config.hidden_dim + config.output_dim)  # bytes, of the projector alone
     check_fits(torch.device("cpu"), heads, f"{widest} {getattr(config, widest):,}")  # networks are made on the CPU
     with oom_guard(device, "a learner", "choose a smaller memory_size or backbone, or free the device"):
-        return _train_state(config, config.parts(), backbone, device)
+        return _train_state(config, config.parts(), backbone, device, restored)
 
 
-def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device) -> TrainState:
+def _train_state(
+    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device, restored: bool
+) -> TrainState:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(config.seed, 0))
-        encoder, strategy = _networks(config, parts, backbone)
+        encoder, strategy = _networks(config, parts, backbone, restored)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
     for network in (encoder, strategy):
         network.to(device, dtype)
@@ -45,7 +49,9 @@ def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None
             channels_last(network)
     trained = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
     optimizer = parts.optimizer(trained, config.select(parts.optimizer.Options), fused=device.type == "cuda")
-    average = Average(strategy.deployed(encoder), config.average).to(device) if config.average else None
+    optimizer.divide(strategy.groups(encoder))
+    averaged = config.average and not strategy.averages
+    average = Average(strategy.deployed(encoder), config.average).to(device) if averaged else None
     low_precision = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     return TrainState(
         encoder=encoder,
@@ -65,10 +71,14 @@ def _train_state(config: LearnerConfig, parts: Parts, backbone: nn.Module | None
     )
 
 
-def _networks(config: LearnerConfig, parts: Parts, backbone: nn.Module | None) -> tuple[Encoder, Strategy]:
+def _networks(
+    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, restored: bool
+) -> tuple[Encoder, Strategy]:
     named = config.backbone if backbone is None else backbone
     assert named is not None, "a configuration without a backbone comes with a module"
     network, feature_dim = build_backbone(named, config.image_size, config.select(parts.backbone))
+    if config.weights is not None and not restored:
+        read_weights(config.weights, network, config.backbone, config.image_size)
     dims = Dims(feature_dim, config.hidden_dim, config.output_dim)
     method = None if parts.method is None else parts.method(dims, config.select(parts.method.Options))
     projector = parts.strategy.projector(dims) if method is None else method.projector()
@@ -85,6 +95,7 @@ def _networks(config: LearnerConfig, parts: Parts, backbone: nn.Module | None) -
         image_size=config.image_size,
         stream_batch=config.stream_batch,
         batch=config.batch,
+        average=config.average,
     )
     return encoder, parts.strategy(setup, config.select(parts.strategy.Options))
 

@@ -31,7 +31,8 @@ def learner(
         "execution": execution,
         "precision": precision,
     }
-    return ocssl.Learner(strategy=strategy, variant=variant, **known | kept | settings)
+    own = {"heads_first": 3} if strategy == "adapt" else {}
+    return ocssl.Learner(strategy=strategy, variant=variant, **known | kept | own | settings)
 
 
 CASES = [
@@ -64,7 +65,7 @@ def test_a_captured_run_has_the_losses_and_draws_of_an_eager_one(strategy: str, 
 def test_every_method_is_captured_and_compiled(method: str, views: int, execution: str) -> None:
     histories = {}
     for kind in ("eager", execution):
-        subject = learner("cla-e", kind, method=method, views=views, lr=0.001)
+        subject = learner("cla-e", kind, method=method, views=views, lr=0.001, backbone="convnet")
         history: list[float] = []
         subject.partial_fit(images(120), callback=lambda s, h=history: h.append(s.losses["total"]))
         histories[kind] = torch.tensor(history), subject.train_state.generator.get_state(), subject.budget.spent

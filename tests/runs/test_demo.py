@@ -103,6 +103,7 @@ def test_other_commands_read_its_folder(ocssl_module, folder):
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_more_seeds_are_averaged_and_finished_runs_are_not_repeated(ocssl, tmp_path, folder):
     shutil.copytree(folder, tmp_path / "demo")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("demo/runs/*/result.json")}
@@ -118,7 +119,7 @@ def test_more_seeds_are_averaged_and_finished_runs_are_not_repeated(ocssl, tmp_p
     assert row[6] == f"{sum(result.final for result in found) / 2:.1f}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_an_interrupted_demo_resumes_and_ends_with_the_same_numbers(ocssl, tmp_path, results, number):
     arguments = ("demo", "--quick", "--seed", 4, "--output", tmp_path / "demo")
     process = ocssl.start(*arguments)

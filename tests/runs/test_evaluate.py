@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from helpers.command import TINY, Command, as_options
+from ocssl.evaluation.quality import colour_histogram
 from ocssl.results import read_result
-from ocssl.runs.evaluate import colour_histogram
 
 SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 
@@ -83,7 +83,7 @@ def test_probe_measures_on_another_data_set(ocssl: Command, runs: list[Path], ci
 
 def test_a_colour_histogram_is_the_roots_of_shares_counted_one_by_one() -> None:
     images = torch.randint(256, (3, 3, 5, 5), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    for image, found in zip(images, colour_histogram(images), strict=True):
+    for image, found in zip(images, colour_histogram(images, levels=8), strict=True):
         pixels = image.flatten(1).T.double().numpy()
         counts, _ = numpy.histogramdd(pixels, bins=8, range=[(0, 256)] * 3)
         assert numpy.allclose(found, numpy.sqrt(counts / 25).ravel())

@@ -71,6 +71,7 @@ def test_a_run_on_shapes_ends_with_a_complete_result(ocssl: Command, tmp_path: P
     assert 0 < result.cbp_spent <= result.cbp_planned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_real_images_ends_with_a_complete_result(
     ocssl: Command, tmp_path: Path, cifar100: Path, strategy: str

@@ -144,6 +144,8 @@ def another(name: str, value: object) -> object:
         "conv1_init": "torch",
         "crops": "clamped",
         "fit": "squash",
+        "weights": "w.pth",
+        "pixel_range": (0.0, 255.0),
     }
     if name in given:
         return given[name]

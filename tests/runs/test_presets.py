@@ -68,6 +68,37 @@ def test_the_authors_protocol_is_the_learners_authors_variant() -> None:
             resolve(mixed)
 
 
-def test_a_budget_that_the_paper_lacks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the paper has no high budget for finetune; leave budget out"):
-        resolve({"strategy": "finetune", "budget": "high"})
+@pytest.mark.parametrize(
+    ("given", "batch", "passes", "views"),
+    [
+        ({"strategy": "er", "method": "vicreg", "budget": "high"}, 138, 3, 2),
+        ({"strategy": "er", "method": "vicreg", "budget": "high", "views": 4}, 69, 3, 4),
+        (
+            {"strategy": "er", "method": "emp", "budget": "low"},
+            12,
+            1,
+            5,
+        ),  # as many of its 20 views as the budget allows
+        ({"strategy": "multiview-r", "budget": "low"}, 30, 1, 2),
+        ({"strategy": "multiview-r", "budget": "high"}, 34, 3, 8),
+        ({"strategy": "cmp", "budget": "low"}, 10, 1, 6),
+        ({"strategy": "pfr", "budget": "low", "views": 3}, 10, 2, 3),
+        ({"stream": "iid", "method": "emp", "budget": "high", "views": 8}, 34, 1, 8),
+    ],
+)
+def test_parts_that_the_paper_lacks_have_the_cost_of_its_budgets(given, batch, passes, views) -> None:
+    config = resolve(given)
+    assert (config.learner.batch, config.learner.passes, config.to_dict()["views"]) == (batch, passes, views)
+    papers = {"low": 60, "high": 828}[given["budget"]]  # passes of a network for each stream minibatch
+    cost = views * batch * (online_cost(config)[2] if config.iid else passes)
+    assert 0.97 * papers <= cost <= papers
+    assert is_papers_budget(config)
+
+
+@pytest.mark.parametrize("views", [2, 5])
+def test_a_budget_that_a_strategy_cannot_have_is_refused(views: int) -> None:
+    budget = "high" if views == 2 else "low"
+    with pytest.raises(
+        ConfigError, match=f"strategy 'finetune' with {views} views cannot have the paper's {budget} budget"
+    ):
+        resolve({"strategy": "finetune", "method": "simclr", "budget": budget, "views": views})

@@ -214,7 +214,10 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module:
         (["--strategy", "er", "--omega", "3"], "strategy 'er' does not read omega, a setting of strategies"),
         (["--strategy", "finetune"], "strategy 'finetune' keeps no memory and does not read memory_size"),
         (["--overlap", "0.3"], "stream 'class-incremental' does not read overlap, a setting of streams blurred"),
-        (["--strategy", "finetune", "--budget", "high"], "the paper has no high budget for finetune"),
+        (
+            ["--strategy", "finetune", "--budget", "high"],
+            "strategy 'finetune' with 2 views cannot have the paper's high budget",
+        ),
         (["--stream", "iid", "--strategy", "cla-e"], "iid training has no strategy"),
         (["--normalize-first"], "set the protocol alone"),
         (["--set", "experiences=30"], "18 classes cannot make 30 experiences"),

@@ -315,6 +315,8 @@ def _check_protocol(table: PaperTable, protocol: ProtocolOption) -> None:
 
 def _known_dataset(table: PaperTable, name: str) -> str:
     """The data set that is meant; an unknown one is refused."""
+    if name in table.datasets:  # torch need not be imported
+        return name
     from ocssl.paper.plan import choose_dataset, configure
 
     dataset = choose_dataset(table, name)

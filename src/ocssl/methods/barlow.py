@@ -26,6 +26,8 @@ class BarlowTwins(Method):
     Source: Zbontar et al., ICML 2021, arXiv:2103.03230.
     """
 
+    default_lr = 0.01
+
     class Options(Method.Options):
         redundancy: float = setting(0.0051, "Weight of the off-diagonal correlations.", ge=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -41,6 +42,9 @@ class Method(nn.Module):
         """Settings of the method."""
 
         views: int = setting(2, "Views of each image in a step.", symbol="n_v", ge=2, le=64, since="0.2")
+
+    default_lr: ClassVar[float | None] = None
+    """Learning rate of SGD where none is given; None: the strategy's own."""
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()

@@ -29,6 +29,8 @@ class VICReg(Method):
     Source: Bardes et al., ICLR 2022, arXiv:2105.04906.
     """
 
+    default_lr = 0.01
+
     class Options(Method.Options):
         invariance: float = setting(25.0, "Weight of the squared differences between views.", ge=0)
         variance: float = setting(25.0, "Weight of the hinge on the standard deviations.", ge=0)

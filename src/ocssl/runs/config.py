@@ -22,7 +22,6 @@ from ocssl.config import LearnerConfig, parse_learner
 from ocssl.data import catalog, streams
 from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
-from ocssl.imaging import Fit
 from ocssl.options import Declared, Options, combine, declared, default_of, marks, setting, validate
 from ocssl.plugins import Plugin, describe, name_plugins, recall
 from ocssl.registry import unknown
@@ -53,12 +52,6 @@ class RunConfig(Options):
         None, "Folder with data sets; unset: $OCSSL_DATA, else `data`.", affects="nothing", common=True
     )
     data_seed: int = setting(0, "Seed of the class order, the held-out samples and the order of the stream.", ge=0)
-    fit: Fit = setting(
-        "crop",
-        "Images that are not square; `crop`: their largest centred square; `squash`: all of them, as in the paper's "
-        "public code.",
-        since="0.2",
-    )
     samples_per_class: int | None = setting(
         None, "Images of each class; only this many are used, for training and for testing.", ge=2, common=True
     )

@@ -146,7 +146,7 @@ def load_splits(config: RunConfig, device: torch.device, dataset: str | None = N
 
     def whole(split: str) -> Subset:
         images = data.load(
-            name, split=split, root=config.data_root, image_size=config.learner.image_size, fit=config.fit
+            name, split=split, root=config.data_root, image_size=config.learner.image_size, fit=config.learner.fit
         )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))

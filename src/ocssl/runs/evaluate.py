@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ from pydantic import BaseModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from torch.nn import functional
 
 from ocssl.checkpoint import save_tensors
 from ocssl.common.console import warn
@@ -27,6 +27,7 @@ from ocssl.data import authors
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import Accuracy, ProbeSchedule, extract_parts, knn_probe, linear_probes
+from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
@@ -34,8 +35,6 @@ from ocssl.runs.folder import RunFolder
 from ocssl.runs.progress import Progress
 
 QUEUE_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
-PIXEL_SIDE = 32  # raw pixels are averaged down to this, so that large images make no absurdly wide probe
-COLOUR_BINS = 8  # of each channel
 
 OnProgress = Callable[[int, int], None]
 
@@ -76,32 +75,10 @@ def encoder_of(learner: Learner, *, full_precision: bool = False) -> Callable[[T
     return lambda images: learner.encode(images, batch=len(images), full_precision=full_precision)
 
 
-def raw_pixels(images: Tensor) -> Tensor:
-    """The images themselves, for a probe without an encoder: ``(n, 3 · side²)`` in [0, 1]."""
-    pixels = images.float() / 255
-    side = min(PIXEL_SIDE, images.shape[-1])
-    return functional.adaptive_avg_pool2d(pixels, side).flatten(1)
-
-
-def colour_histogram(images: Tensor) -> Tensor:
-    """The square roots of a joint RGB histogram's shares, 8 bins a channel: uint8 ``(n, 3, s, s)`` to ``(n, 512)``.
-
-    Square roots give every row length 1, and make the inner product of two rows the overlap of their colours.
-
-    >>> reds = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
-    >>> reds[:, 0, 0] = 255  # half of the pixels are red, half black
-    >>> histogram = colour_histogram(reds)
-    >>> histogram.shape, histogram.nonzero()[:, 1]
-    (torch.Size([1, 512]), tensor([  0, 448]))
-    """
-    red, green, blue = (images.flatten(2) // (256 // COLOUR_BINS)).long().unbind(1)
-    places = (red * COLOUR_BINS + green) * COLOUR_BINS + blue
-    counts = torch.zeros(len(images), COLOUR_BINS**3, device=images.device)
-    counts.scatter_add_(1, places, torch.ones_like(places, dtype=counts.dtype))
-    return (counts / places.shape[1]).sqrt()
-
-
-ENCODERLESS = {"pixels": raw_pixels, "histogram": colour_histogram}
+ENCODERLESS: dict[str, Callable[[Tensor], Tensor]] = {
+    "pixels": raw_pixels,
+    "histogram": partial(colour_histogram, levels=8),
+}
 """Floors that need no encoder: functions from uint8 images ``(n, 3, s, s)`` to ``(n, d)``, by evaluation point."""
 
 

@@ -22,6 +22,8 @@ EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
 
 PAPER_STREAM_BATCH, PAPER_PASSES = 10, 3
+BLOCKS = {("low", True): (30, 1), ("low", False): (10, 3), ("high", True): (138, 3)}
+"""The paper's b and n_p, for two views, by budget and by whether the strategy replays."""
 AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "epoch_end": "drop", "fit": "squash"}
 """Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
@@ -103,18 +105,18 @@ def _iid_batch(filled: dict[str, Any]) -> dict[str, Any]:
 
 def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's b, n_p, lr and ω for the budget, and our way of passing views in its tables."""
-    rows = paper_rows(parse(_preview(filled)))
+    preview = parse(_preview(filled))
+    rows = paper_rows(preview)
     if not rows:
-        raise ConfigError(
-            f"the paper has no {filled['budget']} budget for {row_name(parse(_preview(filled)))}; leave budget out and "
-            "set batch, passes and lr"
-        )
+        return _equal_cost(filled, preview)
     # The low budget has two blocks for i.i.d.; the given b and n_p decide which, the larger batch otherwise.
     passes = filled.get("online_passes", filled.get("passes"))
     given = {"b": filled.get("batch"), "n_p": passes}
     fitting = [row for row in rows if all(value in (None, int(row[column])) for column, value in given.items())]
     row = max(fitting or rows, key=lambda row: int(row["b"]))
     found: dict[str, Any] = {"batch": int(row["b"]), "passes": int(row["n_p"])}
+    if filled.get("views", 2) != 2:  # the paper's
+        found = _equal_cost(filled, preview)
     if filled.get("optimizer", "sgd") == "sgd":  # the paper's
         found["lr"] = float(row["lr"])
     if "online_passes" in filled:
@@ -122,6 +124,32 @@ def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
     if filled["variant"] != "authors":
         found["joint_views"] = True  # as our tables have it at both budgets
     return found | ({"omega": float(row["omega"])} if row["omega"] else {})
+
+
+def _equal_cost(filled: Mapping[str, Any], preview: RunConfig) -> dict[str, Any]:
+    """Settings that cost what a budget of the paper costs, for a strategy or method that the paper did not run."""
+    own = preview.learner.parts().strategy.budgets.get(filled["budget"], {})
+    usual = own.get("views", getattr(preview.learner, "views", 2))
+    tried = [filled["views"]] if "views" in filled else range(usual, 1, -1)  # as many as the budget allows
+    for views in tried:
+        if block := _block(preview, views):
+            chosen = {} if views == getattr(preview.learner, "views", views) else {"views": views}
+            return {**own, **chosen, "batch": block[0], "passes": block[1]}
+    raise ConfigError(
+        f"strategy '{preview.learner.strategy}' with {tried[0]} views cannot have the paper's {filled['budget']} "
+        "budget; leave budget out and set batch and passes"
+    )
+
+
+def _block(config: RunConfig, views: int) -> tuple[int, int] | None:
+    """b and n_p at which a step on this many views costs what the paper's budget allows; None where there are none."""
+    replays = config.iid or config.learner.parts().strategy.composition in ("stream+replay", "replay")
+    if (str(config.budget), replays) not in BLOCKS:
+        return None
+    batch, passes = BLOCKS[str(config.budget), replays]
+    if replays:
+        return (2 * batch // views, passes) if 2 * batch // views > PAPER_STREAM_BATCH else None
+    return (batch, 2 * passes // views) if 2 * passes % views == 0 else None
 
 
 def _preview(filled: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,7 +161,10 @@ def _preview(filled: Mapping[str, Any]) -> dict[str, Any]:
 def is_papers_budget(config: RunConfig) -> bool:
     """Whether b_s, b and n_p are those of the paper's tables, so that the budget's name is true."""
     stream_batch, batch, passes = online_cost(config)
-    blocks = [(int(row["b"]), int(row["n_p"])) for row in paper_rows(config)]
+    blocks: list[tuple[int, int] | None] = [(int(row["b"]), int(row["n_p"])) for row in paper_rows(config)]
+    views = getattr(config.learner, "views", 2)
+    if config.budget is not None and (views != 2 or not blocks):
+        blocks = [_block(config, views)]
     plain = config.cbp is None and config.init_from is None and stream_batch == PAPER_STREAM_BATCH
     return plain and (batch, passes) in blocks
 

@@ -1,7 +1,10 @@
 """Continual-learning strategies: what is replayed, and which features are aligned to which.
 
->>> " ".join(registry.names())
-'finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon cmp reset'
+>>> names = registry.names()
+>>> " ".join(names[:9])
+'finetune er minred lump cassle cassle-r scale osiris-r osiris-d'
+>>> " ".join(names[9:])
+'cla-b cla-e cla-r pfr sy-con pocon cmp reset adapt multiview-r'
 """
 
 # The order of registration is the order of lists.
@@ -19,9 +22,12 @@ from ocssl.strategies.sycon import SyCon
 from ocssl.strategies.pocon import Pocon
 from ocssl.strategies.cmp import Cmp
 from ocssl.strategies.reset import Reset
+from ocssl.strategies.adapt import Adapt, Original
+from ocssl.strategies.multiview import MultiViewR
 from ocssl.strategies import authors
 
 __all__ = [
+    "Adapt",
     "Aligned",
     "CaSSLe",
     "CaSSLeR",
@@ -34,6 +40,8 @@ __all__ = [
     "Finetune",
     "Lump",
     "MinimumRedundancy",
+    "MultiViewR",
+    "Original",
     "OsirisD",
     "OsirisR",
     "Pfr",

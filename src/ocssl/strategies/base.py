@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims, Method
 from ocssl.nn import Encoder, Features, frozen_copy
-from ocssl.optim import Optimizer
+from ocssl.optim import Optimizer, ParameterGroup
 from ocssl.registry import Registry
 from ocssl.strategies.targets import Target
 
@@ -37,6 +37,7 @@ class Setup:
         output_dim: width of the encoder's projected features.
         image_size: side of the views.
         stream_batch, batch: the paper's b_s and b.
+        average: decay of the moving average that is deployed; 0: none.
     """
 
     encoder: Encoder
@@ -46,6 +47,7 @@ class Setup:
     image_size: int
     stream_batch: int
     batch: int
+    average: float = 0.0
 
     def trained_copy(self) -> Encoder:
         """A copy of the encoder for a strategy that trains a second network; its passes are charged too."""
@@ -80,6 +82,18 @@ class Strategy(nn.Module):
     default_lr: ClassVar[tuple[float, float]] = (0.03, 0.1)
     """Learning rates of SGD where none is given: for batches up to :data:`SMALL_BATCH` samples, and for larger ones."""
 
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings of other parts where none are given, by name, e.g. ``{"method": "simclr", "temperature": 0.2}``.
+
+    A setting of a method or an optimiser counts only with the one that is named here.
+    """
+
+    budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings for a named compute budget of a run, where the paper has none for the strategy."""
+
+    averages: ClassVar[bool] = False
+    """Whether the strategy itself keeps the moving average that the setting ``average`` asks for."""
+
     memory_variant: ClassVar[str] = "default"
     """The variant of the memory, where the memory has it."""
 
@@ -103,6 +117,10 @@ class Strategy(nn.Module):
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The optimiser that trains the learner, made from the one that the settings describe."""
         return optimizer
+
+    def groups(self, encoder: Encoder) -> list[ParameterGroup]:
+        """Parameters with a share of the learning rate; all others have the whole."""
+        return []
 
     @property
     def views(self) -> int:
