@@ -15,7 +15,8 @@ from ocssl.registry import Registry, unknown
 
 def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
     expected = (
-        "finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon cmp reset"
+        "finetune er minred lump cassle cassle-r scale osiris-r osiris-d cla-b cla-e cla-r pfr sy-con pocon cmp reset "
+        "adapt multiview-r"
     )
     assert strategies.registry.names() == expected.split()
     expected = "simsiam simclr byol moco barlow vicreg swav dino emp lejepa"
@@ -23,7 +24,7 @@ def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
     assert memory.registry.names() == ["fifo", "reservoir", "minred", "hybrid", "hybrid-minred"]
     assert optim.registry.names() == ["sgd", "adamw", "lars"]
     assert augment.registry.names() == ["simclr"]
-    assert nn.backbones.registry.names() == ["resnet18", "convnet"]
+    assert nn.backbones.registry.names() == ["resnet18", "convnet", "efficientnet-lite0"]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def small_learner(strategy: str, **settings: Any) -> Learner:
         "batch": STREAM_BATCH if kind.default_batch(STREAM_BATCH) == STREAM_BATCH else 3 * STREAM_BATCH,
         "passes": 2,
         "memory_size": None if kind.default_memory is None else 20,
+        "heads_first": 3 if "heads_first" in kind.Options.model_fields else None,
         "lr": 0.02,
         "hidden_dim": 16,
         "output_dim": 32,

@@ -23,11 +23,13 @@ from pydantic.fields import FieldInfo
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
+from ocssl.imaging import Fit
 from ocssl.memory import Memory
 from ocssl.methods import Method
 from ocssl.nn import backbones
-from ocssl.options import Declared, Options, combine, declared, default_of, setting, validate
+from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
 from ocssl.plugins import Plugin, describe
+from ocssl.pretrained import open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 from ocssl.strategies.base import SMALL_BATCH
@@ -63,8 +65,16 @@ class LearnerConfig(Options):
     )
     backbone: str | None = setting(
         "resnet18",
-        "Network; see `ocssl list backbones`. `resnet18-w16` is short for width 16; `timm:NAME` needs timm.",
+        "Network; see `ocssl list backbones`. `resnet18-w16` is short for width 16; `timm:NAME` needs timm; "
+        "`module:factory` is what a function of yours returns.",
         common=True,
+    )
+    weights: str | None = setting(
+        None,
+        "Weights to start from; a state dict of the backbone (.safetensors, .pth), or a source that names the "
+        "backbone, too: an encoder, state or run of ours, `timm:NAME`, `hf-hub:NAME`, `module:factory`, "
+        "`efficientnet-lite0`. Image_size, mean and std follow from it where they are not given. Unset: random ones.",
+        since="0.2",
     )
     augmentation: str = setting("simclr", "Augmentation of the views; see `ocssl list augmentations`.")
     optimizer: str = setting("sgd", "Optimiser; see `ocssl list optimizers`.")
@@ -74,6 +84,18 @@ class LearnerConfig(Options):
         "authors do.",
     )
     image_size: int = setting(32, "Side of the images; they are square.", ge=1, le=8192, common=True)
+    fit: Fit = setting(
+        "crop",
+        "Images that are not square; `crop`: their largest centred square; `squash`: all of them, with another aspect "
+        "ratio. `ocssl learn` squashes by default.",
+        since="0.2",
+    )
+    pixel_range: Pair | None = setting(
+        None,
+        "Black and white of image files with more than 8 bits or floating point numbers, e.g. [0, 4095]. Unset: 0 and "
+        "65,535; images of floating point numbers are refused.",
+        since="0.2",
+    )
     stream_batch: int = setting(10, "Images per stream minibatch.", symbol="b_s", ge=1, le=65_536)
     batch: int = setting(
         138,
@@ -182,6 +204,25 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     return config
 
 
+def with_source(given: Mapping[str, Any], *, own_backbone: bool = False) -> dict[str, Any]:
+    """Settings, and those that follow from the source of their ``weights`` where they are not given.
+
+    >>> with_source({"backbone": "convnet"})
+    {'backbone': 'convnet'}
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if not isinstance(chosen.get("weights"), str):
+        return chosen
+    source = open_source(chosen["weights"], chosen.get("backbone"))
+    if own_backbone and "backbone" in source.settings:
+        raise ConfigError(f"'{chosen['weights']}' brings a network of its own; leave out your backbone")
+    if not own_backbone and "backbone" not in {**source.settings, **chosen}:
+        raise ConfigError(f"'{chosen['weights']}' does not say its backbone; give it, e.g. --backbone resnet18")
+    found = {**source.settings, **chosen}
+    read = known_names({name: value for name, value in found.items() if isinstance(value, str)})
+    return {name: value for name, value in found.items() if name in chosen or name in read}
+
+
 def unread(given: Mapping[str, Any]) -> set[str]:
     """Names among ``given`` that are settings of some part, but of none of those that ``given`` names.
 
@@ -220,8 +261,10 @@ def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     for name in (*REGISTRIES, "variant"):
         if name in chosen and not isinstance(chosen[name], str | None):
             raise ConfigError(f"{name} must be a name, not {shown(chosen[name])}")
-    found = {name: chosen.get(name, default_of(LearnerConfig.model_fields[name])) for name in (*REGISTRIES, "variant")}
-    strategy = strategies.registry.get(found["strategy"], found["variant"])
+    usual = {name: default_of(LearnerConfig.model_fields[name]) for name in (*REGISTRIES, "variant")}
+    named = usual | dict(chosen)
+    strategy = strategies.registry.get(named["strategy"], named["variant"])
+    found = {name: chosen.get(name, strategy.defaults.get(name, value)) for name, value in usual.items()}
     if strategy.own_loss:
         if "method" in chosen and chosen["method"] is not None:
             raise ConfigError(
@@ -253,7 +296,7 @@ def _parts(names: Mapping[str, Any]) -> Parts:
 
 def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     """Defaults that depend on other settings."""
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = _strategy_defaults(chosen, parts)
     if "normalize_first" in parts.augmentation.Options.model_fields:
         found["normalize_first"] = chosen["variant"] == "authors"
     if parts.method is not None and parts.strategy.default_views is not None:
@@ -265,14 +308,27 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
         found["batch"] = parts.strategy.default_batch(stream_batch)
     batch = chosen.get("batch", found.get("batch"))
     small = isinstance(batch, int) and batch <= SMALL_BATCH
-    found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
+    found.setdefault("joint_views", chosen["variant"] != "authors" and (not small or stream_batch == 1))
     if chosen["optimizer"] == "sgd":
-        found["lr"] = parts.strategy.default_lr[0 if small else 1]
+        own = parts.method and parts.method.default_lr
+        found["lr"] = own or parts.strategy.default_lr[0 if small else 1]
     return found
+
+
+def _strategy_defaults(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """The strategy's defaults for settings of the core and of those parts that are its own choice."""
+    usual = parts.strategy.defaults
+    read = set(LearnerConfig.model_fields)
+    for kind, part in (("method", parts.method), ("optimizer", parts.optimizer)):
+        if part is not None and chosen[kind] == usual.get(kind):
+            read |= part.Options.model_fields.keys()
+    return {name: value for name, value in usual.items() if name in read - REGISTRIES.keys()}
 
 
 def _check(config: LearnerConfig, parts: Parts) -> None:
     """Refuse settings that are possible alone and impossible together."""
+    if config.pixel_range is not None and config.pixel_range[0] >= config.pixel_range[1]:
+        raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {config.pixel_range}")
     if config.stream_batch == 1 and not config.joint_views:
         raise ConfigError(
             "stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +20,13 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
-from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings
+from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings, with_source
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
+from ocssl.nn.backbones import is_factory
 from ocssl.options import default_of
 from ocssl.plugins import changed, explain, recall_saved
 from ocssl.registry import unknown
@@ -31,6 +34,13 @@ from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
+
+
+class LearnerSnapshot(NamedTuple):
+    """What training changes in a learner at one moment: the state of the strategy and copies of tensors by name."""
+
+    strategy: dict[str, int | float | bool]
+    tensors: dict[str, Tensor]
 
 
 class _Signature:
@@ -52,7 +62,8 @@ class Learner:
     Settings are given by name: ``Learner(strategy="cla-e", omega=0.3, memory_size=500)``. Which there are depends on
     the strategy, method, memory, optimiser, augmentation and backbone; ``ocssl list settings`` prints all of them. A
     setting that no part reads is refused. ``backbone`` may also be a module from images ``(n, 3, s, s)`` to vectors
-    ``(n, d)``. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
+    ``(n, d)``. ``weights`` names a file or another source of weights to start from; image size, mean and std come with
+    it. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
 
     One thread may learn while others transform or save; each waits until a minibatch of another is over. A second
     :meth:`partial_fit` meanwhile is refused.
@@ -75,6 +86,10 @@ class Learner:
     __signature__ = _Signature()
 
     def __init__(self, **settings: Any) -> None:
+        self._configure(settings)
+        self._begin()
+
+    def _configure(self, settings: dict[str, Any], *, restored: bool = False) -> None:
         backbone = settings.get("backbone")
         self._module = backbone if isinstance(backbone, nn.Module) else None
         self._given = dict(settings)
@@ -84,13 +99,15 @@ class Learner:
             settings.pop("backbone")
         elif "backbone" in settings and not isinstance(backbone, str | None):
             raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
-        self.config = parse_learner(settings, own_backbone=self._module is not None)
+        own = self._module is not None
+        settings = settings if restored else with_source(settings, own_backbone=own)
+        self.config = parse_learner(settings, own_backbone=own)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
-        self._begin()
+        self._process = os.getpid()
 
-    def _begin(self) -> None:
-        self.train_state = build(self.config, self._module)
+    def _begin(self, *, restored: bool = False) -> None:
+        self.train_state = build(self.config, self._module, restored=restored)
         self.executor: Executor = make_executor(self.config.execution, self.train_state)
         self.budget = Budget()
         self.seen = 0
@@ -127,18 +144,26 @@ class Learner:
         They are cut into stream minibatches; a remainder waits for the next call.
 
         Args:
-            images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images. In a group of
-                processes, this one's part: the stream goes on with the first process's, then the second's, …
+            images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images or arrays of any
+                sizes; :func:`ocssl.imaging.as_uint8` says what else. In a group of processes, this one's part: the
+                stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
             progress: show a bar on stderr.
         """
-        pixels = as_uint8(images, self.config.image_size)
+        pixels = self._pixels(images)
         with self._alone(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
             return self._partial_fit(pixels, callback, advance)
 
+    def _pixels(self, images: Images) -> Tensor:
+        return as_uint8(images, self.config.image_size, self.config.fit, self.config.pixel_range)
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a second call that learns: both would cut the images that wait."""
+        """Refuse a second call that learns: both would cut the images that wait. A fork has locks that nobody opens."""
+        if self._process != os.getpid():
+            raise ConfigError(
+                "this learner was copied by a fork; load a saved one there, or start the process by spawn"
+            )
         if not self._learning.acquire(blocking=False):
             raise ConfigError("this learner is learning in another thread, or in a callback; one call at a time learns")
         try:
@@ -260,7 +285,7 @@ class Learner:
         if not hasattr(batch, "__index__") or batch < 1:
             raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
         train_state, batch = self.train_state, int(batch)
-        pixels = as_uint8(images, self.config.image_size)
+        pixels = self._pixels(images)
         network = train_state.deployed
         lower = train_state.autocast is not None and not full_precision
         autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
@@ -306,7 +331,7 @@ class Learner:
             images: as for :meth:`partial_fit`.
             y: ignored; pipelines pass labels, and a learner reads none.
         """
-        pixels = as_uint8(images, self.config.image_size)
+        pixels = self._pixels(images)
         if self._begun:
             if self._module is not None:
                 raise ConfigError(
@@ -383,8 +408,10 @@ class Learner:
             elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
             for kind, registry in REGISTRIES.items():
-                why = explain(f"{kind} {before.get(kind)}")
-                if why is not None and before.get(kind) not in registry:
+                named = before.get(kind)
+                why = explain(f"{kind} {named}")
+                lost = str(named).partition(":")[0] not in sys.modules if is_factory(named) else named not in registry
+                if why is not None and lost:
                     raise CheckpointError(f"'{path}' cannot be loaded: {why}")
             learner = cls._restored({**before, **overrides}, facts, tensors)
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
@@ -407,7 +434,9 @@ class Learner:
 
     @classmethod
     def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
-        learner = cls(**given)
+        learner = cls.__new__(cls)
+        learner._configure(dict(given), restored=True)
+        learner._begin(restored=True)
         learner._restore(facts, tensors)
         return learner
 
@@ -419,6 +448,30 @@ class Learner:
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError):
             return False
         return True
+
+    def snapshot(self) -> LearnerSnapshot:
+        """What training has changed so far, copied to the CPU, for :meth:`go_back`."""
+        with self._lock:
+            self.check_finite()
+            tensors = {name: tensor.detach().cpu().clone() for name, tensor in self._trained().items()}
+            return LearnerSnapshot(dict(self.train_state.strategy.host_state()), tensors)
+
+    def go_back(self, snapshot: LearnerSnapshot, **changes: Any) -> Learner:
+        """A learner with the weights, targets and optimiser of a snapshot, and other settings, e.g. a smaller ``lr``.
+
+        Images seen, cost, draws and the images that wait are this learner's. So is the memory, unless it stores
+        features, which belong to the weights. This learner is of no use afterwards.
+        """
+        with self._lock:
+            facts = {**self._facts(), "strategy": snapshot.strategy}
+            settings = {**facts["config"], **({} if self._module is None else {"backbone": self._module}), **changes}
+            return self._restored(settings, facts, {**self._tensors(), **snapshot.tensors})
+
+    def _trained(self) -> dict[str, Tensor]:
+        """The tensors of a saved state that belong to the weights."""
+        memory = self.train_state.memory
+        others = ("pending", "generator", "steps", *(() if memory is not None and memory.columns else ("memory.",)))
+        return {name: tensor for name, tensor in self._tensors().items() if not name.startswith(others)}
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -483,7 +536,7 @@ class Learner:
         self._pending = tensors["pending"].to(train_state.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_learning")}
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_learning", "_process")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock(), _learning=Lock())
+        vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())

@@ -53,9 +53,9 @@ print([name for name in ("torch", "numpy", "pyarrow", "matplotlib", "pydantic", 
     [
         ("ocssl ru", ["run"]),
         ("ocssl run --strategy cla", ["cla-b", "cla-e", "cla-r"]),
-        ("ocssl run --method sims", ["simsiam"]),
-        ("ocssl run --dataset cif", ["cifar100", "cifar10"]),
-        ("ocssl list me", ["methods", "memories"]),
+        pytest.param("ocssl run --method sims", ["simsiam"], marks=pytest.mark.slow),
+        pytest.param("ocssl run --dataset cif", ["cifar100", "cifar10"], marks=pytest.mark.slow),
+        pytest.param("ocssl list me", ["methods", "memories"], marks=pytest.mark.slow),
     ],
 )
 def test_the_shell_completes_commands_and_names(words: str, expected: list[str]) -> None:

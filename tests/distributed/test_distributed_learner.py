@@ -19,7 +19,9 @@ pytestmark = pytest.mark.scale
 
 STEPS = 50
 PAPER = [(strategy, method) for strategy in ("er", "cla-b", "cla-r", "cla-e") for method in ("simsiam", "simclr")]
-OTHERS = [(name, None) for name in ("finetune", "minred", "lump", "cassle", "cassle-r", "scale", "osiris-r", "pfr")]
+OTHERS = [
+    (name, None) for name in ("finetune", "minred", "lump", "cassle", "cassle-r", "scale", "osiris-r", "pfr", "adapt")
+]
 UNEVEN = [("cla-r", "simsiam"), ("er", "simclr"), ("er", "moco")]
 # Every other method, with its settings: three views, and queues and prototypes that a few steps fill.
 METHODS = {
@@ -42,6 +44,8 @@ def make(strategy: str, method: str | None, **settings: object) -> Learner:
     known |= {"hidden_dim": 16, "output_dim": 32, "device": "cpu", "precision": "fp64", "seed": 1}
     if strategies.registry.get(strategy).default_memory is not None:
         known["memory_size"] = 62
+    if strategy == "adapt":
+        known["heads_first"] = 4
     return Learner(strategy=strategy, method=method, **known | settings)  # type: ignore[arg-type]
 
 

@@ -186,6 +186,7 @@ def test_probe_agrees_with_scikit_learn_within_one_point():
     assert ours.accuracy == pytest.approx(scikit_learn_accuracy(train, y, test, test_y), abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CIFAR100.is_dir(), reason=f"real CIFAR-100 is not at {CIFAR100}")
 def test_probe_of_real_images_agrees_with_scikit_learn_within_one_point():
     images, labels = cifar100_superclasses(count=20_000)

@@ -134,15 +134,13 @@ def test_a_missing_extra_is_named() -> None:
     try:
         import timm  # noqa: F401
     except ImportError:
-        with pytest.raises(ocssl.errors.MissingExtraError, match=r"pip install 'ocssl\[timm\]'"):
+        with pytest.raises(ocssl.errors.MissingExtraError, match="pip install --no-deps timm"):
             small_learner("er", backbone="timm:resnet10t")
 
 
 IMAGES = [
     (np.zeros((4, 8, 8, 3), np.int64), "int64"),
     (np.zeros((4, 3, 8, 8), np.uint8), "channels first"),
-    (np.zeros((8, 8, 3), np.uint8), r"\(n, height, width, 3\)"),
-    (np.zeros((4, 9, 9, 3), np.uint8), "images are 9×9, but this learner was built with image_size=8"),
     (np.zeros((0, 8, 8, 3), np.uint8), "empty"),
     (torch.full((4, 3, 8, 8), 255.0), r"must lie in \[0, 1\]; these reach from 255 to 255"),
     (torch.full((4, 3, 8, 8), float("nan")), "NaN"),

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from subprocess import Popen
 
 import pytest
 
 from helpers.command import Command, command_server
 
 
-@pytest.fixture(scope="module")
-def ocssl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """The command line, working in a folder that the tests of a module share."""
+@pytest.fixture(scope="session")
+def server() -> Iterator[Popen[str]]:
+    """The process that forks for each command."""
     with command_server() as server:
-        yield Command(server, tmp_path_factory.mktemp("commands"))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ocssl(server: Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The command line, working in a folder that the tests of a module share."""
+    return Command(server, tmp_path_factory.mktemp("commands"))
 
 
 class _Collect(logging.Handler):

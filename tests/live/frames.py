@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import io
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+from ocssl import Learner
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.live import learn
+from ocssl.live.seen import SeenIndex
+
 TINY = {
+    "strategy": "cla-e",
     "backbone": "convnet-w8",
     "image_size": 8,
     "stream_batch": 4,
@@ -50,3 +58,49 @@ def write_frames(folder: Path, numbers: range) -> Path:
     for number in numbers:
         write_frame(folder / f"{number:05d}.png", number)
     return folder
+
+
+def write_tar(path: Path, numbers: range) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for number in numbers:
+            content = png(number)
+            member = tarfile.TarInfo(f"{number:05d}.png")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def entries(state: Path, source: str) -> dict[str, str | None]:
+    with SeenIndex(state / "ledger.sqlite", 10**9) as index:
+        return dict(index.entries(source))
+
+
+def learned(state: Path, source: str) -> list[str]:
+    return [name for name, problem in entries(state, source).items() if problem is None]
+
+
+def refused(state: Path, source: str) -> dict[str, str]:
+    return {name: problem for name, problem in entries(state, source).items() if problem is not None}
+
+
+def by_hand(numbers: list[int]) -> Learner:
+    """A learner that got these frames directly."""
+    learner = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **TINY)
+    return learner.partial_fit(np.stack([frame(number) for number in numbers])).flush()
+
+
+def assert_alike(first: Learner, second: Learner) -> None:
+    assert first.seen == second.seen
+    for one, other in zip(first.network.state_dict().values(), second.network.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def quiet_learn(source: object, state: Path, **options: object) -> Learner:
+    return learn(str(source), state, **{"info": lambda line: None, **TINY, **options})
+
+
+def own_network(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )

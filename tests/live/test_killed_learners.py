@@ -17,7 +17,8 @@ from ocssl.export.encoder import published_version
 from ocssl.live.seen import SeenIndex
 
 COUNT = 202  # two more than whole minibatches
-WRITES_PER_SAVE = 9  # attempts to bring something safely to disk: learner, its place, encoder
+WRITES_PER_SAVE = 12  # attempts to bring something safely to disk: learner, gate, their place, encoder
+LR = 20.0  # the gate finds that it is too large, and learning goes back
 
 
 def contents(state: Path, frames: Path) -> dict[str, object]:
@@ -28,12 +29,15 @@ def contents(state: Path, frames: Path) -> dict[str, object]:
     with SeenIndex(state / "ledger.sqlite", saved["place"]["noted"]) as index:
         learned = [name for name, problem in index.entries(f"folder:{frames}") if problem is None]
     (learner,) = (last / "learner").glob("*.safetensors")
+    (gate,) = (last / "gate").glob("*.safetensors")
     return {
         "learned": learned,
         "place": saved["place"],
         "encoder": {name: array.tobytes() for name, array in load_file(weights).items()},
         "learner": {name: array.tobytes() for name, array in load_file(learner).items()},
         "facts": json.loads((last / "learner" / "learner.json").read_text())["facts"],
+        "gate": {name: array.tobytes() for name, array in load_file(gate).items()},
+        "decisions": json.loads((last / "gate" / "gate.json").read_text())["facts"],
     }
 
 
@@ -42,8 +46,13 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_frames(tmp_path_factory.mktemp("data") / "frames", range(COUNT)).resolve()
 
 
+def saves(state: Path) -> int:
+    """How often a learner has been saved."""
+    return max((int(path.name) for path in (state / "checkpoints").glob("[0-9]*")), default=0)
+
+
 def start(ocssl: Command, frames: Path, state: Path, **conditions: object) -> Process:
-    options = ["--save-every", 0.1, "--report-every", 0.5, *tiny_options()]
+    options = ["--save-every", 0.1, "--report-every", 0.5, "--check-every", 20, "--lr", LR, *tiny_options()]
     return ocssl.start("learn", frames, "--state", state, *options, **conditions)
 
 
@@ -55,6 +64,8 @@ def undisturbed(ocssl: Command, frames: Path) -> dict[str, object]:
     found = contents(state, frames)
     assert found["learned"] == [f"{number:05d}.png" for number in range(COUNT)]
     assert found["facts"]["seen"] == COUNT  # type: ignore[index]
+    assert found["decisions"]["halvings"] > 0  # type: ignore[index]
+    assert "learning goes back to image" in process.err
     return found
 
 
@@ -89,7 +100,7 @@ def test_a_learner_asked_to_stop_saves_and_goes_on_later(
 ) -> None:
     state = tmp_path / "stopped"
     process = start(ocssl, frames, state)
-    wait_for(lambda: published_version(state / "encoder") > 2)
+    wait_for(lambda: saves(state) > 2)
     process.kill(number)
     assert process.wait() == 128 + number
     assert "stopped and saved" in process.err.splitlines()[-1]
@@ -103,7 +114,7 @@ def test_a_full_disk_stops_no_learning_ends_in_one_sentence_and_spares_what_was_
 ) -> None:
     state = tmp_path / "full"
     process = start(ocssl, frames, state)
-    wait_for(lambda: published_version(state / "encoder") > 2)
+    wait_for(lambda: saves(state) > 2)
     process.kill()
     process.wait()
     process = start(ocssl, frames, state, largest_file=10_000)
@@ -136,7 +147,17 @@ def test_a_followed_folder_is_learned_from_as_files_arrive(ocssl: Command, tmp_p
     frames, state = tmp_path / "frames", tmp_path / "state"
     frames.mkdir()
     process = ocssl.start(
-        "learn", frames, "--state", state, "--follow", "--save-every", 0.05, "--report-every", 0.1, *tiny_options()
+        "learn",
+        frames,
+        "--state",
+        state,
+        "--follow",
+        "--no-gate",
+        "--save-every",
+        0.05,
+        "--report-every",
+        0.1,
+        *tiny_options(),
     )
 
     def seen() -> int:

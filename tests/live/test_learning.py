@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import os
-import sqlite3
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -15,47 +12,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from frames import TINY, frame, png, write_frame, write_frames
+from frames import (
+    TINY,
+    assert_alike,
+    by_hand,
+    frame,
+    learned,
+    own_network,
+    png,
+    quiet_learn,
+    refused,
+    write_frame,
+    write_frames,
+    write_tar,
+)
 
 from ocssl import Learner, strategies
-from ocssl.common.files import unseal
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
-from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import ImageStream
 from ocssl.live.state import StateFolder
-
-
-def entries(state: Path, source: str) -> dict[str, str | None]:
-    with SeenIndex(state / "ledger.sqlite", 10**9) as index:
-        return dict(index.entries(source))
-
-
-def learned(state: Path, source: str) -> list[str]:
-    return [name for name, problem in entries(state, source).items() if problem is None]
-
-
-def refused(state: Path, source: str) -> dict[str, str]:
-    return {name: problem for name, problem in entries(state, source).items() if problem is not None}
-
-
-def by_hand(numbers: list[int]) -> Learner:
-    """A learner that got these frames directly."""
-    learner = Learner(mean=IMAGENET_MEAN, std=IMAGENET_STD, **TINY)
-    return learner.partial_fit(np.stack([frame(number) for number in numbers])).flush()
-
-
-def assert_alike(first: Learner, second: Learner) -> None:
-    assert first.seen == second.seen
-    for one, other in zip(first.network.state_dict().values(), second.network.state_dict().values(), strict=True):
-        assert torch.equal(one, other)
-
-
-def quiet_learn(source: object, state: Path, **options: object) -> Learner:
-    return learn(str(source), state, **{"info": lambda line: None, **TINY, **options})
 
 
 def test_a_folder_is_learned_from_by_name_as_if_its_images_were_given_by_hand(tmp_path: Path) -> None:
@@ -130,7 +109,7 @@ def test_a_refused_file_is_told_in_text_that_can_be_printed(tmp_path: Path) -> N
     frames, lines = write_frames(tmp_path / "frames", range(4)), []
     (frames / os.fsdecode(b"caf\xe9.png")).write_text("not an image")
     quiet_learn(frames, tmp_path / "state", info=lambda line: lines.append(line.encode("utf-8")))
-    assert lines[0].startswith(b"refused caf\\udce9.png: it is not an image")
+    assert lines[1].startswith(b"refused caf\\udce9.png: it is not an image")
 
 
 def test_a_pipe_among_the_frames_is_passed_over(tmp_path: Path) -> None:
@@ -213,16 +192,6 @@ def test_paths_on_standard_input_are_learned_from_once_each(tmp_path: Path, monk
         learner = quiet_learn("-", tmp_path / "state")
     assert_alike(learner, by_hand([5, 1, 0, 3]))
     assert refused(tmp_path / "state", "paths") == {f"{frames}/00099.png": "it is not there"}
-
-
-def write_tar(path: Path, numbers: range) -> Path:
-    with tarfile.open(path, "w") as archive:
-        for number in numbers:
-            content = png(number)
-            member = tarfile.TarInfo(f"{number:05d}.png")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 def test_tar_shards_go_on_at_their_position_and_may_grow_at_the_end(tmp_path: Path) -> None:
@@ -341,7 +310,7 @@ def test_the_batch_follows_the_stream_minibatch(tmp_path: Path, two_presets: Non
     frames, lines = write_frames(tmp_path / "frames", range(3)), []
     options = {"stream_batch": stream_batch, "images_per_second": 1e-3, "info": lines.append}
     assert learn(str(frames), tmp_path / "state", **options).batch == stream_batch + 12
-    assert f"batch {stream_batch + 12}, passes 1" in lines[0]
+    assert f"batch {stream_batch + 12}, passes 1" in lines[1]
 
 
 def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, warnings: list[str]) -> None:
@@ -366,13 +335,6 @@ def test_a_last_image_that_cannot_be_learned_from_alone_waits_for_the_next_ones(
     assert_alike(quiet_learn(frames, state, variant="authors"), whole)
 
 
-def own_network(seed: int) -> torch.nn.Module:
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
-    )
-
-
 def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_saved(
     tmp_path: Path, two_presets: None
 ) -> None:
@@ -384,8 +346,8 @@ def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_sav
         begun.append(all(torch.equal(before[name], value) for name, value in own.state_dict().items()))
 
     first = learn(str(frames), tmp_path / "state", backbone=own, info=info)
-    assert "with your Sequential, batch" in lines[0]
-    assert "\n" not in lines[0]
+    assert "with your Sequential, batch" in lines[1]
+    assert "\n" not in lines[1]
     assert (begun[0], begun[-1]) == (True, False)
     second = learn(str(frames), tmp_path / "state", backbone=own_network(1), info=info)
     assert_alike(first, second)
@@ -393,138 +355,30 @@ def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_sav
         learn(str(frames), tmp_path / "state", info=info)
 
 
-def test_the_same_settings_go_on_whatever_kind_of_sequence_they_come_in(tmp_path: Path) -> None:
-    frames = write_frames(tmp_path / "frames", range(4))
-    for mean in ([0.5, 0.5, 0.5], (0.5, 0.5, 0.5), np.full(3, 0.5)):
-        assert quiet_learn(frames, tmp_path / "state", mean=mean, image_size=None).mean == (0.5, 0.5, 0.5)
-    with pytest.raises(ConfigError, match="was begun with mean"):
-        quiet_learn(frames, tmp_path / "state", mean=[0.5, 0.5, 0.4])
-
-
-def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: Path) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
-    quiet_learn(frames, state)
-    (state / "features.parquet").touch()
-    (state / ".DS_Store").touch()
-    assert quiet_learn(frames, state).seen == 4
-    assert (state / "features.parquet").exists()
-
-
-def test_the_files_of_a_state_are_those_of_the_versions_before(tmp_path: Path) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
-    quiet_learn(frames, state)
-    names = {path.name for path in state.iterdir() if not path.name.startswith(".")}
-    assert names == {"checkpoints", "encoder", "ledger.sqlite", "metrics.jsonl"}
-    (saved,) = (state / "checkpoints").iterdir()
-    assert {path.name for path in saved.iterdir()} == {"learner", "state.json"}
-    place = {"noted": 4, "positions": {f"folder:{frames.resolve()}": 4}, "identities": {}}
-    size = (state / "metrics.jsonl").stat().st_size
-    assert unseal(json.loads((saved / "state.json").read_text())) == {"place": place, "metrics_bytes": size}
-    rows = sqlite3.connect(state / "ledger.sqlite").execute("SELECT source, name, number, problem FROM arrivals")
-    assert [*rows] == [(f"folder:{frames.resolve()}", f"{n:05d}.png", n + 1, None) for n in range(4)]
-
-
-OF_VERSION_0_1 = {
-    **TINY, "strategy": "cla-e", "method": None, "memory": None, "lr": 0.1, "omega": None, "tau": 0.999, "seed": 0,
-    "augmentation": None, "variant": "clean", "options": None, "method_options": None, "memory_options": None,
-    "joint_views": None, "sync_norm": True, "momentum": 0.9, "weight_decay": 1e-4, "stem": "auto", "precision": "auto",
-    "execution": "auto", "mean": list(IMAGENET_MEAN), "std": list(IMAGENET_STD),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_a_state_of_version_0_1_goes_on(tmp_path: Path, own: bool) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(10)), tmp_path / "state"
-    backbone = {"backbone": own_network(0)} if own else {}
-    then = {"lr": 0.1, "joint_views": True}  # the defaults of that version
-    quiet_learn(frames, state, **backbone, **then)
-    (index,) = state.glob("checkpoints/*/learner/learner.json")
-    saved = json.loads(index.read_text())
-    del saved["facts"]["config"], saved["checksum"]
-    saved["facts"]["parameters"] = OF_VERSION_0_1 | ({"backbone": None} if own else {})
-    index.write_text(json.dumps(saved))
-    write_frames(frames, range(10, 14))
-    whole = Learner(
-        mean=IMAGENET_MEAN, std=IMAGENET_STD, **{**TINY, **then, **({"backbone": own_network(0)} if own else {})}
-    )
-    for numbers in (range(10), range(10, 14)):
-        whole.partial_fit(np.stack([frame(number) for number in numbers])).flush()
-    assert_alike(quiet_learn(frames, state, **backbone), whole)
-
-
-def test_metrics_that_were_taken_away_are_not_missed(tmp_path: Path) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
-    quiet_learn(frames, state)
-    (state / "metrics.jsonl").unlink()
-    write_frames(frames, range(4, 8))
-    assert_alike(quiet_learn(frames, state), by_hand(list(range(8))))
-    assert (state / "metrics.jsonl").read_text().startswith('{"seen": 8,')
-
-
-def test_a_state_whose_ledger_is_lost_is_not_taught_everything_again(tmp_path: Path) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
-    quiet_learn(frames, state)
-    (state / "ledger.sqlite").unlink()
-    for _ in range(2):
-        with pytest.raises(
-            CheckpointError, match=r"ledger\.sqlite' is missing, .* of 4 images .* put it back or choose"
-        ):
-            quiet_learn(frames, state)
-
-
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1])
-def test_times_that_never_come_are_refused(tmp_path: Path, seconds: float) -> None:
-    for name in ("save_every", "report_every"):
-        with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0, not {seconds}"):
-            quiet_learn(tmp_path / "frames", tmp_path / "state", **{name: seconds})
-    assert not (tmp_path / "state").exists()
-
-
-def test_a_size_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="image_size must be a whole number from 1 to 8,192, not 0"):
-        quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state", image_size=0)
-
-
-def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path) -> None:
-    frames = write_frames(tmp_path / "frames", range(4))
-    with pytest.raises(ConfigError, match="is not the state of a learner"):
-        quiet_learn(frames, frames)
-
-
-def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+@pytest.mark.parametrize(
+    ("options", "target"),
+    [({}, 20 / 600), ({"minutes": 2.0}, 20 / 120), ({"images_per_second": 7.0}, 7.0), ({"follow": True}, 20.0)],
+)
+def test_a_folder_that_ends_is_given_time_and_others_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], options: dict[str, object], target: float
 ) -> None:
-    frames = write_frames(tmp_path / "frames", range(24))
-    real, calls = StateFolder.save, []
+    frames, asked, lines = write_frames(tmp_path / "frames", range(20)), [], []
 
-    def sometimes_full(self: StateFolder, *arguments: object) -> None:
-        calls.append(1)
-        if 2 <= len(calls) <= 4:
-            raise CheckpointError("could not save: no space left on device")
-        real(self, *arguments)  # type: ignore[arg-type]
+    def autotune(target: float, given: dict[str, object]) -> tuple[dict[str, object], float]:
+        asked.append(target)
+        if "follow" in options:
+            raise ConfigError("it was asked")
+        return {**TINY, **given}, 4.0
 
-    monkeypatch.setattr(StateFolder, "save", sometimes_full)
-    learner = quiet_learn(frames, tmp_path / "state", save_every=0, report_every=100)
-    assert sum(line.startswith("could not save: no space") for line in warnings) == 3
-    assert_alike(learner, by_hand(list(range(24))))
-    assert len(learned(tmp_path / "state", f"folder:{frames.resolve()}")) == 24
-
-
-def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
-) -> None:
-    frames = write_frames(tmp_path / "frames", range(4))
-    quiet_learn(frames, tmp_path / "state")
-    write_frames(frames, range(4, 8))
-    real, calls = StateFolder.save, []
-
-    def full_at_first(self: StateFolder, *arguments: object) -> None:
-        calls.append(1)
-        if len(calls) == 1:
-            raise CheckpointError("could not save: no space left on device")
-        real(self, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(StateFolder, "save", full_at_first)
-    assert quiet_learn(frames, tmp_path / "state").seen == 8
-    assert warnings[0].startswith("could not save: no space left on device; learning goes on")
-    assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))
+    monkeypatch.setattr("ocssl.live.learning.autotune", autotune)
+    try:
+        learn(str(frames), tmp_path / "state", info=lines.append, **options)
+    except ConfigError:
+        assert options == {"follow": True}
+    else:
+        assert lines[:2] == [
+            "measuring how fast this computer learns",
+            "learning at 8×8 with convnet-w8 from zero, batch 8, passes 1: about 4.0 img/s here, 0:05 for 20 images",
+        ]
+        assert any(line.startswith("convnet-w8 is a small network for photographs") for line in warnings)
+    assert asked == [pytest.approx(target)]

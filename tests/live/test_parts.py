@@ -13,6 +13,7 @@ import pytest
 import torch
 from frames import TINY, frame, png
 from PIL import Image
+from torch import nn
 
 from ocssl import Learner
 from ocssl.data.reader import Item
@@ -206,7 +207,7 @@ def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: py
 def test_a_setting_of_some_backbones_chooses_among_them(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, object], backbone: str
 ) -> None:
-    presets = [(4, {**preset, "hidden_dim": 8, "output_dim": 8}) for _, preset in tuning.PRESETS[:4]]
+    presets = [(4, {**preset, "hidden_dim": 8, "output_dim": 8}) for _, preset in tuning.PRESETS[:5]]
     monkeypatch.setattr(tuning, "PRESETS", presets)
     settings, _ = autotune(1e9, {**given, "image_size": 8, "device": "cpu"})  # the cheapest that fits
     assert settings["backbone"] == backbone
@@ -214,7 +215,16 @@ def test_a_setting_of_some_backbones_chooses_among_them(
 
 def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = chosen(monkeypatch, [99, 99, 99], backbone="convnet", hidden_dim=8, output_dim=8)
-    assert settings == {"backbone": "convnet", "hidden_dim": 8, "output_dim": 8, "batch": 138, "passes": 3}
+    given = {"backbone": "convnet", "hidden_dim": 8, "output_dim": 8}
+    assert settings == {**given, "batch": 30, "passes": 10}
+
+
+def test_a_choice_of_parts_or_a_setting_that_only_other_parts_read_leaves_the_recipe_out() -> None:
+    for given in ({"strategy": "cla-r"}, {"optimizer": "sgd"}, {"omega": 0.1}, {"weights": "some", "tau": 0.9}):
+        assert tuning.recipe(given) == {}
+    assert tuning.recipe({"weights": "some", "omega": 0.1}) == tuning.ADAPTING
+    for given in ({}, {"lr": 0.1, "views": 4}, {"backbone": "resnet18"}, {"backbone": nn.Identity()}):
+        assert tuning.recipe(given) == tuning.RECIPE
 
 
 def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pytest.MonkeyPatch) -> None:

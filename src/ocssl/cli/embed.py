@@ -13,7 +13,7 @@ from ocssl.cli.flags import ForceOption
 def embed(
     encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
     source: Annotated[str, typer.Argument(help="A folder, video, tar or parquet file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet: id, path, features.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".parquet, .csv or .npy.")],
     batch: Annotated[int, typer.Option(help="Images encoded at once.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     force: ForceOption = False,
@@ -24,13 +24,13 @@ def embed(
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
     from ocssl.common.console import progress_bar
-    from ocssl.common.files import check_output
     from ocssl.device import pick_device
     from ocssl.export import load
+    from ocssl.export.features import check_features
     from ocssl.export.features import embed as embed_all
     from ocssl.live.sources import open_reader, source_paths
 
-    check_output(output, "parquet", inputs=[encoder, *source_paths(source)], force=force)
+    check_features(output, inputs=[encoder, *source_paths(source)], force=force)
     network = load(encoder, device=str(pick_device(device)))
     reader = open_reader(source)
     with progress_bar("Embedding", reader.count(), False if quiet else None) as advance:

@@ -18,6 +18,14 @@ def learn(
         typer.Argument(help="Folder, video, tar or parquet file, camera:0, or - for paths on stdin."),
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SOURCE",
+            help="Weights, or none; see docs/pretrained.md.",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
     assigned: Annotated[
         list[str] | None,
@@ -36,13 +44,15 @@ def learn(
     """
     from ocssl.live import check_names
     from ocssl.live import learn as learn_live
+    from ocssl.pretrained import import_factories
 
     def info(line: str) -> None:
         if not quiet:
             with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop learning
                 typer.echo(line, err=True)
 
-    settings = given(ctx, assigned)
+    settings = given(ctx, assigned) | ({} if weights is None else {"weights": weights})
     check_names(settings)
+    import_factories(settings)
     learner = learn_live(source, state, info=info, **settings)
     typer.echo(f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder: {state / 'encoder'}")

@@ -14,7 +14,7 @@ SETTINGS = ("data_root", "samples_per_class", "device")
 
 def probe(
     ctx: typer.Context,
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="Folder of a finished run or of a live learner.")],
     dataset: Annotated[
         str | None,
         typer.Option(help="What to measure on [default: the run's own set].", autocompletion=complete_datasets),
@@ -22,12 +22,23 @@ def probe(
     cache: Annotated[bool, typer.Option(help="Keep features in the run's folder, and use them again.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the numbers.")] = False,
 ) -> None:
-    """Linear probe and k-NN on a run's frozen encoder, for example downstream.
+    """Linear probe and k-NN on a frozen encoder: of a run, or of a live learner before and after.
 
     Example: ocssl probe runs/mine --dataset svhn
     """
+    from ocssl.errors import ConfigError
+    from ocssl.live.life import is_state, probe_state
     from ocssl.runs.evaluate import evaluate_on
     from ocssl.runs.progress import make_progress
 
+    if is_state(run):
+        if dataset is None:
+            raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")
+        changes = given(ctx)
+        typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
+        options = {"root": changes.get("data_root"), "samples_per_class": changes.get("samples_per_class")}
+        for one in probe_state(run, dataset, **options):
+            typer.echo(f"{one.features:<20}{one.knn:>7.1f} %{one.linear:>8.1f} %")
+        return
     found = evaluate_on(run, dataset, changes=given(ctx), cache=cache, progress=make_progress(quiet=quiet))
     typer.echo(f"{found.dataset}: linear {found.linear:.2f} %, k-NN {found.knn:.2f} % of {found.test} test images")

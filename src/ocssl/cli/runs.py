@@ -13,16 +13,21 @@ import typer
 from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ocssl.results import Group, Result, Table
     from ocssl.runs.folder import RunFolder
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, finished or not.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="Folder of a run or of a live learner.")],
     matrix: Annotated[bool, typer.Option("--matrix", help="Accuracy per experience's classes, too.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Every setting, too.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a live learner's quality over time (PNG, SVG, PDF).")
+    ] = None,
 ) -> None:
-    """A run's settings, progress and accuracies.
+    """Settings, progress and numbers of a run or a live learner.
 
     Example: ocssl show runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0
     """
@@ -34,6 +39,9 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
+    if _is_state(run):
+        _show_state(console, run, plot)
+        return
     result = read_result(run) if os.path.lexists(folder.result) else None
     config = result.config if result else folder.read_config().to_dict()
     for name, text in _summary(result) if result else _unfinished(folder):
@@ -42,6 +50,38 @@ def show(
         console.print(to_rich(_matrix(result)))
     if settings:
         console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a folder may be a live learner's, known without importing torch."""
+    return (path / "checkpoints").is_dir() and (path / "ledger.sqlite").exists()
+
+
+def _show_state(console: Console, path: Path, plot: Path | None) -> None:
+    from ocssl.common.files import check_output
+    from ocssl.errors import CheckpointError
+    from ocssl.live.life import along, is_state, life
+    from ocssl.results.render import sparkline
+    from ocssl.results.render.figures import Line, draw_lines, plot_kind
+
+    if not is_state(path):
+        raise CheckpointError(f"'{path}' has no checkpoint: nothing was learned there yet")
+    for name, text in life(path):
+        console.print(f"{name:<11} {text}" if name else text)
+    checks = along(path)
+    for name, title, scale in (("in_time", "in time, %", 100), ("rank", "rank", 1)):
+        values = [scale * value for value in checks[name]]
+        if len(values) > 1:
+            console.print(f"{title:<11} {sparkline(values)}  {values[0]:.1f} to {values[-1]:.1f}")
+    if plot is not None:
+        check_output(plot, plot_kind(plot), inputs=[], force=False)
+        names = {"in_time": "the learner", "published": "published encoder", "start": "at the start"}
+        lines = [
+            Line(title, checks["seen"], [100 * y for y in checks[name]], dash="" if name in names else "2 3")
+            for name, title in (names | {"pixels": "raw pixels", "colours": "colours"}).items()
+        ]
+        draw_lines(lines, plot, y_title="neighbours in time, %")
+        console.print(f"wrote {plot}")
 
 
 def compare(

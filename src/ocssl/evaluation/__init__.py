@@ -1,4 +1,4 @@
-"""Measures of an encoder: probes on frozen features, metrics along a stream, label-free diagnostics.
+"""Measures of an encoder: probes on frozen features, metrics along a stream, label-free diagnostics and quality.
 
 This package takes tensors and labels and does not import the learner. Anything that turns images into vectors can be
 measured, and labels cannot reach training.

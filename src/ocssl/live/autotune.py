@@ -11,34 +11,47 @@ from typing import Any
 import torch
 from torch import nn
 
-from ocssl.config import parse_learner
+from ocssl.config import parse_learner, unread
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
 from ocssl.imaging import BadImage, Picture, bad_images, decode, open_image
 from ocssl.learner import Learner
-from ocssl.strategies.base import REPLAY_BATCH
 
-SMALL_HEADS = {"hidden_dim": 128, "output_dim": 512}
-FEW = 20  # replay samples per batch, where REPLAY_BATCH is the paper's number
+RECIPE: dict[str, Any] = {
+    "strategy": "er",
+    "method": "emp",
+    "views": 2,
+    "memory": "reservoir",
+    "optimizer": "lars",
+    "hidden_dim": 512,
+    "output_dim": 256,
+}
+"""Parts of a learner that learn most from few images and little time, as ``docs/gate.md`` shows."""
+ADAPTING: dict[str, Any] = {"strategy": "adapt", "passes": 1}
+"""Parts of a learner that begins with weights."""
+FEW, MORE = 20, 54  # replay samples per batch
 PRESETS: tuple[tuple[int, dict[str, Any]], ...] = (
-    (FEW, {"backbone": "convnet-w8", "passes": 1, **SMALL_HEADS}),
-    (FEW, {"backbone": "convnet", "passes": 1, **SMALL_HEADS}),
-    (REPLAY_BATCH, {"backbone": "convnet", "passes": 1, **SMALL_HEADS}),
-    (FEW, {"backbone": "resnet18-w16", "passes": 1, **SMALL_HEADS}),
-    (REPLAY_BATCH, {"backbone": "resnet18-w16", "passes": 1, **SMALL_HEADS}),
-    (FEW, {"backbone": "resnet18", "passes": 1}),
-    (REPLAY_BATCH, {"backbone": "resnet18", "passes": 1}),
-    (REPLAY_BATCH, {"backbone": "resnet18", "passes": 3}),
+    (FEW, {"backbone": "convnet-w8", "passes": 1}),
+    (FEW, {"backbone": "convnet", "passes": 1}),
+    (FEW, {"backbone": "convnet", "passes": 3}),
+    (FEW, {"backbone": "convnet", "passes": 10}),
+    (FEW, {"backbone": "resnet18-w16", "passes": 3}),
+    (FEW, {"backbone": "resnet18-w16", "passes": 10}),
+    (FEW, {"backbone": "resnet18", "passes": 3}),
+    (FEW, {"backbone": "resnet18", "passes": 10}),
 )
-"""Replay samples, for strategies that replay, and settings. The last is the paper's high budget; each costs about three
-times the one before."""
+"""Replay samples, for strategies that replay, and settings; each costs about three times the one before."""
+PRETRAINED_PRESETS: tuple[tuple[int, dict[str, Any]], ...] = ((FEW, {}), (MORE, {}))
+"""The same for a learner that begins with weights: these are the network's, and more passes lose what it knows."""
 
 RESERVE = 1.25  # the rate is measured on an idle machine: decoding, saving and other work need a share
 MEASURED = 3  # minibatches
 MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
 
 
-def image_size_for(picture: Picture | BadImage, device: str = "auto") -> int | None:
+def image_size_for(
+    picture: Picture | BadImage, device: str = "auto", pixel_range: tuple[float, float] | None = None
+) -> int | None:
     """The shorter side of an image, at most 64 on a CPU and 224 on a GPU; None where the image cannot be used.
 
     >>> import numpy as np
@@ -53,7 +66,7 @@ def image_size_for(picture: Picture | BadImage, device: str = "auto") -> int | N
     try:
         with bad_images():
             image = open_image(picture)
-            decode(image, MAX_SIZE_CPU)
+            decode(image, MAX_SIZE_CPU, "crop", pixel_range)
             return min(*image.size, largest)
     except (BadImage, OSError, MemoryError):  # the last two when it is read again are told to the user
         return None
@@ -73,7 +86,7 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     best: tuple[dict[str, Any], float] | None = None
     tried: list[dict[str, Any]] = []
     refusal = ConfigError("no preset fits")
-    for replay, preset in PRESETS:
+    for replay, preset in PRETRAINED_PRESETS if "weights" in given else PRESETS:
         try:
             settings = {**preset, "batch": batch_for(replay, given), **given}
             if settings in tried:
@@ -90,6 +103,20 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     if best is None:
         raise refusal
     return best
+
+
+def recipe(given: Mapping[str, Any]) -> dict[str, Any]:
+    """:data:`RECIPE` or, with weights to begin with, :data:`ADAPTING`; nothing where the user chooses parts.
+
+    A setting that only other parts read, such as ``tau``, is such a choice.
+
+    >>> recipe({"image_size": 64})["method"], recipe({"weights": "a.pth"})["strategy"], recipe({"strategy": "cla-e"})
+    ('emp', 'adapt', {})
+    """
+    parts = ADAPTING if "weights" in given else RECIPE
+    chosen = given.keys() & {"strategy", "method", "memory", "optimizer", "variant"}
+    named = {name: value for name, value in given.items() if not isinstance(value, nn.Module)}
+    return {} if chosen or unread({**parts, **named}) else parts
 
 
 def batch_for(replay: int, given: Mapping[str, Any]) -> int:
@@ -121,7 +148,8 @@ def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
     The measurement ends early where the rate is far below ``at_least``. A backbone of the user's own is copied, so that
     it learns nothing here.
     """
-    changes, fill, own = {}, 0, isinstance(settings.get("backbone"), nn.Module)
+    changes: dict[str, Any] = {"weights": None}  # their source has been read, and only the time matters
+    fill, own = 0, isinstance(settings.get("backbone"), nn.Module)
     if own:
         changes["backbone"] = copy.deepcopy(settings["backbone"])
     config = parse_learner({**settings, "backbone": None} if own else settings, own_backbone=own)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,27 @@ from torch import Tensor, nn
 from ocssl import config
 from ocssl.common.console import duration, short_count, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
 from ocssl.diagnosis import diagnose
-from ocssl.errors import CheckpointError, ConfigError, DataError, InputError
+from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from ocssl.evaluation import alignment, collapsed
 from ocssl.imaging import BadImage, Pixels
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
+from ocssl.live.gate import FEWEST, Gate
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream
+from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream, reference_images
+from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
+from ocssl.live.summary import order_line, quality_line, summary
 from ocssl.options import Declared, Options, declared, differing, setting, validate
+from ocssl.pretrained import NONE
 from ocssl.registry import unknown
 
+RATE = 20.0  # images per second of a source that does not end
 IDLE = 0.1  # seconds to sleep where no image is there
+SIZED = 9  # images whose median size is that of a new learner
 COMPARED = 64  # images whose features are compared over time
 HOUR = 3600.0
 Info = Callable[[str], object]
@@ -41,13 +46,48 @@ class LiveOptions(Options):
     """Settings of :func:`learn`, besides those of the learner."""
 
     follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
-    images_per_second: float = setting(
-        20.0, "Rate to keep up with; settings that are not given follow from it.", affects="nothing", common=True, gt=0
+    minutes: float = setting(
+        10.0,
+        "Time for a source that ends; settings that are not given follow from it.",
+        affects="nothing",
+        common=True,
+        gt=0,
+    )
+    images_per_second: float | None = setting(
+        None,
+        "Rate to keep up with; settings that are not given follow from it. Unset: `minutes` decide where the number of "
+        f"images is known, else {RATE:g}.",
+        affects="nothing",
+        common=True,
+        gt=0,
     )
     save_every: float = setting(
         30.0, "Seconds between saves; each publishes the encoder.", affects="nothing", common=True, ge=0
     )
-    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", common=True, ge=0)
+    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", ge=0)
+    gate: bool = setting(
+        True,
+        "Publish an encoder only if it is not worse than the best so far, and let a learner that has become worse go "
+        "back. False: publish every encoder.",
+        affects="nothing",
+    )
+    check_every: int = setting(500, "Images between two checks of the gate.", affects="nothing", ge=1)
+    sample_size: int = setting(
+        1000, "Most images that are kept for the checks, evenly over the stream.", affects="nothing", ge=FEWEST
+    )
+    reference: str | None = setting(
+        None,
+        "Folder with images whose neighbours must stay as they are at the start. Unset: nothing has to stay, or, where "
+        "a strategy mixes weights with those at the start, the kept images.",
+        affects="nothing",
+    )
+    least_agreement: float = setting(
+        0.5,
+        "Share of the neighbours at the start that a published encoder must have as well, on the reference images.",
+        affects="nothing",
+        ge=0,
+        le=1,
+    )
 
 
 def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
@@ -83,14 +123,18 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
             items: list[Item] = []
             if restored:
                 learner = restored[0]
-                _check_same(learner, given, folder.path)
             else:
-                items, size = _first_usable(stream, stop, str(given.get("device", "auto")))
-                learner = _begin({"image_size": size, **given}, options.images_per_second, info)
-            session = _Session(learner, stream, folder, cursor, index, options, info)
+                items, size = _first_usable(stream, stop, given)
+                count = None if stream.remaining is None else stream.remaining + len(items)
+                learner = _begin(given, size, options, count, info)
+            gate = _gate(learner, options)
+            if restored:
+                folder.restore_gate(gate, learner)
+                _check_same(learner, given, folder.path, gate.halvings)
+            session = _Session(learner, stream, folder, cursor, index, options, info, gate)
             session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
             session.run(items, stop)
-            return learner
+            return session.learner
 
 
 def settings() -> dict[str, Declared]:
@@ -117,6 +161,7 @@ class _Session:
     index: SeenIndex
     options: LiveOptions
     info: Info
+    gate: Gate
 
     def __post_init__(self) -> None:
         self._monitor = Monitor(self.learner)
@@ -138,6 +183,9 @@ class _Session:
                 self._finish()
             self._report()
             self.save(required=True)
+            if not stop.pending and self.gate.quality is not None:
+                for line in summary(self.gate.quality):
+                    self.info(line)
         if stop.pending:
             raise Interrupted(
                 f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
@@ -148,7 +196,8 @@ class _Session:
         """Save; a failure that is not required to succeed is a warning: a full disk may have room again later."""
         self._unsaved = True
         try:
-            self.folder.save(self.learner, self.cursor, self.index)
+            self._if_finite(self.learner.check_finite)
+            self.folder.save(self.learner, self.cursor, self.index, self.gate)
             self._unsaved = False
         except CheckpointError as error:
             if required:
@@ -174,9 +223,32 @@ class _Session:
     def _finish(self) -> None:
         """Learn from the last incomplete minibatch; a single image that batch norm cannot take alone stays pending."""
         try:
-            self.learner.flush()
+            self._if_finite(self.learner.flush)
         except InputError:
             self.info("one image is left that cannot be learned from alone; it is saved, and waits for the next ones")
+        self._check(last=True)
+
+    def _if_finite(self, act: Callable[[], object]) -> None:
+        """Do something with the learner; one whose loss is not finite goes back instead."""
+        try:
+            act()
+        except DivergedError as error:
+            if not self.options.gate:
+                raise
+            self._go_on_with(*self.gate.go_back(self.learner, str(error)))
+
+    def _check(self, *, last: bool = False) -> None:
+        """Let the gate measure the encoder."""
+        before = self.gate.quality
+        self._go_on_with(*self.gate.check(self.learner, last=last))
+        if self.gate.quality is not None and (before is None or before.ordered != self.gate.quality.ordered):
+            self.info(order_line(self.gate.quality))
+
+    def _go_on_with(self, learner: Learner, said: str | None) -> None:
+        if said is not None:
+            self.info(said)
+        if learner is not self.learner:
+            self.learner = self._monitor.learner = learner
 
     def _learn(self, items: list[Item]) -> None:
         images = []
@@ -200,8 +272,14 @@ class _Session:
         self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(items)
         if images:
             batch = torch.stack(images)
-            self.learner.partial_fit(batch)
             self._monitor.add(batch)
+            size = self.learner.config.stream_batch
+            while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
+                part, batch = batch.split([n := min(size - self.learner.pending % size, len(batch)), len(batch) - n])
+                self.gate.sample.add(part)
+                self._if_finite(lambda part=part: self.learner.partial_fit(part))  # type: ignore[misc]
+                if self.gate.due(self.learner):
+                    self._check()
 
     def _warn_of_waiting(self, item: Item, error: DataError) -> None:
         """Warn once of each image, although a followed folder is scanned again and again."""
@@ -212,18 +290,21 @@ class _Session:
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
         try:
-            return item, stamp, item.decode(self.learner.config.image_size)
+            settings = self.learner.config
+            return item, stamp, item.decode(settings.image_size, settings.fit, settings.pixel_range)
         except (BadImage, DataError) as problem:
             return item, stamp, problem
 
     def _report(self) -> None:
         numbers, reason = self._monitor.sample(self._refused)
-        self.info(progress_line(numbers))
+        quality = self.gate.quality
+        self.info("  ".join([progress_line(numbers), *([] if quality is None else [quality_line(quality)])]))
         if reason and not self._collapsed:
             warn(reason)
         self._collapsed = reason is not None
         try:
-            self.folder.metrics.append(numbers)
+            gate = {"lr": self.learner.config.to_dict()["lr"], "quality": None if quality is None else asdict(quality)}
+            self.folder.metrics.append({**numbers, **gate})
         except CheckpointError as error:
             warn(str(error))
         self._reported_at = time.monotonic()
@@ -232,16 +313,27 @@ class _Session:
 # ---------------------------------------------------------------------- the first image, the first settings
 
 
-def _first_usable(stream: ImageStream, stop: StopRequest, device: str) -> tuple[list[Item], int]:
-    """The items up to the first usable image, and its size as the learner's ``image_size``."""
+def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, Any]) -> tuple[list[Item], int]:
+    """The first items, up to some usable images, and the median of their sizes as the learner's ``image_size``.
+
+    There is at least one usable image. Others are taken where no size is given, as far as they are there.
+    """
     tried: list[Item] = []
+    sizes: list[int] = []
+    device, pixel_range = str(given.get("device", "auto")), given.get("pixel_range")
+    enough = 1 if "image_size" in given else SIZED
     while not stop.pending:
-        items = stream.take(1)
+        try:
+            items = stream.take(1)
+        except DataError:
+            if not sizes:
+                raise
+            items = []  # what came before is learned from, and the next call raises it again
         tried += items
-        for item in items:
-            size = image_size_for(item.picture, device)
-            if size is not None:
-                return tried, size
+        found = [image_size_for(item.picture, device, pixel_range) for item in items]
+        sizes += [size for size in found if size is not None]
+        if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
+            return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
             hint = f"; {len(tried)} were tried, {tried[0].name} for one" if tried else ""
             if not tried and isinstance(stream, FolderStream):
@@ -252,32 +344,57 @@ def _first_usable(stream: ImageStream, stop: StopRequest, device: str) -> tuple[
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
 
-def _begin(given: dict[str, Any], target: float, info: Info) -> Learner:
-    """A new learner; what is not given is chosen for this machine and ``target`` images per second."""
-    read = config.known_names({name: value for name, value in given.items() if isinstance(value, str)})
-    given = {name: value for name, value in (("mean", IMAGENET_MEAN), ("std", IMAGENET_STD)) if name in read} | given
+def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | None, info: Info) -> Learner:
+    """A new learner; what is not given is chosen for this machine and the time that it has for ``count`` images."""
+    in_time = options.images_per_second is None and count is not None
+    target = options.images_per_second or (RATE if count is None else count / (60 * options.minutes))
+    by_default = "weights" not in given
+    given, rate = start_settings(given, size), None
     if not {"backbone", "batch", "passes"} <= given.keys():
+        info("measuring how fast this computer learns")
         given, rate = autotune(target, given)
-        size, backbone = given["image_size"], given["backbone"]
-        network = f"your {type(backbone).__name__}" if isinstance(backbone, nn.Module) else backbone
-        info(
-            f"learning at {size}×{size} with {network}, batch {given['batch']}, passes {given['passes']}: "
-            f"about {rate:.0f} img/s here"
-        )
-        if rate < target:
-            warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
-    return Learner(**given)
+    learner = Learner(**given)
+    settings, speed = learner.config, ""
+    if rate is not None:
+        time_needed = "" if count is None else f", {duration(count / rate)} for {count:,} images"
+        speed = f": about {rate:.{0 if rate >= 10 else 1}f} img/s here{time_needed}"
+    what = described({**given, "image_size": settings.image_size}, by_default)
+    info(f"learning at {what}, batch {settings.batch}, passes {settings.passes}{speed}")
+    if rate is not None and str(given["backbone"]).startswith("convnet"):
+        remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
+        what = f"{given['backbone']} is a small network for photographs"
+        warn(f"{what}; {remedy} or a pretrained network gives better features")
+    if rate is not None and rate < target and not in_time:
+        warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
+    return learner
 
 
-def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path) -> None:
-    """Refuse settings other than those that the learner was begun with."""
+def _gate(learner: Learner, options: LiveOptions) -> Gate:
+    """A new gate of a learner, with the user's reference images."""
+    images = None if options.reference is None else reference_images(options.reference, learner.config.image_size)
+    return Gate(
+        learner,
+        check_every=options.check_every,
+        sample_size=options.sample_size,
+        reference=images,
+        least_agreement=options.least_agreement,
+        active=options.gate,
+    )
+
+
+def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path, halvings: int) -> None:
+    """Refuse settings other than those that the learner was begun with; the gate may have halved the learning rate."""
     begun = learner.config.to_dict()
+    begun["lr"] *= 2**halvings
+    own = begun["backbone"] is None
+    before = config.parse_learner(begun, own_backbone=own)
     for name, value in given.items():
         if isinstance(value, nn.Module):  # it took the saved weights, so it fits
             continue
+        zero = name == "weights" and value == NONE
         try:
-            asked = config.parse_learner({**begun, name: value}, own_backbone=begun["backbone"] is None)
-            same = not differing(learner.config, asked, "experiment", "numbers")
+            asked = config.parse_learner({**begun, name: None if zero else value}, own_backbone=own)
+            same = not differing(before, asked, "experiment", "numbers")
         except ConfigError:
             if name not in begun:
                 raise
@@ -296,7 +413,7 @@ class Monitor:
     """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago."""
 
     def __init__(self, learner: Learner) -> None:
-        self._learner = learner
+        self.learner = learner
         self._seen, self._sampled_at = learner.seen, time.monotonic()
         self._images: Tensor | None = None
         self._before: Tensor | None = None
@@ -310,7 +427,7 @@ class Monitor:
             held = images if self._images is None else torch.cat([self._images, images])
             self._images = held[-COMPARED:]
             if len(self._images) == COMPARED:
-                self._before, self._since = self._learner.encode(self._images).cpu(), time.monotonic()
+                self._before, self._since = self.learner.encode(self._images).cpu(), time.monotonic()
 
     def sample(self, refused: int) -> tuple[dict[str, Any], str | None]:
         """A line of metrics, and why the features count as collapsed, if they do.
@@ -318,7 +435,7 @@ class Monitor:
         ``rate`` is in images per second since the sample before; ``rank`` is None where the last batch is too small;
         ``drift`` is 1 − cosine between features now and ``drift_seconds`` ago, None before there are any.
         """
-        learner, now = self._learner, time.monotonic()
+        learner, now = self.learner, time.monotonic()
         found = diagnose(learner)
         numbers = {
             "seen": learner.seen,
@@ -339,12 +456,10 @@ def progress_line(numbers: Mapping[str, Any]) -> str:
     """A sample of the monitor in one line.
 
     >>> drift = {"drift": 0.01, "drift_seconds": 90}
-    >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "rank": None, "refused": 0, **drift})
+    >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "refused": 0, **drift})
     '1,200 images  31.7 img/s  CBP 9600  drift 0.010 in 1:30'
     """
     parts = [f"{numbers['seen']:,} images", f"{numbers['rate']:.1f} img/s", f"CBP {short_count(numbers['cbp'])}"]
-    if numbers["rank"] is not None:
-        parts.append(f"rank {numbers['rank']:.1f}")
     if numbers["drift"] is not None:
         parts.append(f"drift {numbers['drift']:.3f} in {duration(numbers['drift_seconds'])}")
     if numbers["refused"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import io
 import os
@@ -15,11 +16,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from ocssl.common.files import not_a_path
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import as_path, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import BadImage
 from ocssl.live import video
 from ocssl.live.seen import SeenIndex
 
@@ -30,6 +35,7 @@ KINDS_BY_SUFFIX = {
 }
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
 STANDARD_INPUT = "-"
+REFERENCES, FEWEST_REFERENCES = 500, 50  # images on which features must stay as they are
 SEEK_CHUNK = 64  # images in memory while others are skipped
 HELD_BYTES = 64 << 20  # of encoded images and frames that are taken at once, unless a single one has more
 SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
@@ -47,6 +53,11 @@ class ImageStream(ABC):
 
     key: str
     exhausted: bool = False
+
+    @property
+    def remaining(self) -> int | None:
+        """Images that are still to come; None where nobody knows, or where they never end."""
+        return None
 
     @abstractmethod
     def take(self, count: int) -> list[Item]:
@@ -125,9 +136,17 @@ class ReaderStream(_Indexed):
     def __init__(self, reader: Reader, key: str, start: int, index: SeenIndex) -> None:
         super().__init__(key, index)
         self._items: Iterator[Item] = reader.items(start)
+        self._count, self._given = reader.count(), start
+
+    @property
+    def remaining(self) -> int | None:
+        """Images that were not given yet, where the reader knows."""
+        return None if self._count is None else max(0, self._count - self._given)
 
     def _next(self) -> Item:
-        return next(self._items)
+        item = next(self._items)
+        self._given += 1
+        return item
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the name of a refused image to the index."""
@@ -153,6 +172,11 @@ class FolderStream(_Indexed):
         self._next_scan = 0.0
         if not follow:
             self._scan()
+
+    @property
+    def remaining(self) -> int | None:
+        """Files that were not given yet, unless more may arrive."""
+        return None if self._follow else len(self._names)
 
     def _next(self) -> Item | None:
         if self._follow and not self._names and time.monotonic() >= self._next_scan:
@@ -294,6 +318,21 @@ def open_reader(source: str) -> Reader:
     if kind == "video":
         return video.VideoReader(Path(place))
     return video.CameraReader(place) if kind == "camera" else open_address(address, "train")
+
+
+def reference_images(folder: str, side: int) -> Tensor:
+    """At most 500 images of a folder, evenly over its names, as ``(n, 3, side, side)`` uint8."""
+    address = address_of(folder)
+    if not address.startswith("folder:"):
+        raise ConfigError(f"reference must be a folder of images, not '{folder}'")
+    place = Path(address.removeprefix("folder:"))
+    names, images = image_files(place), []
+    for item in FilesReader(place, names[:: max(1, -(-len(names) // REFERENCES))]).items(0):
+        with contextlib.suppress(BadImage):
+            images.append(torch.from_numpy(item.decode(side)))
+    if len(images) < FEWEST_REFERENCES:
+        raise DataError(f"'{folder}' has {len(images)} usable images; a reference needs at least {FEWEST_REFERENCES}")
+    return torch.stack(images)
 
 
 def open_stream(

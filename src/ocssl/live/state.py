@@ -1,9 +1,9 @@
 """The folder of a live learner.
 
 =================  ===============================================================================
-``checkpoints/``   the learner and its position in every source, complete or absent
+``checkpoints/``   the learner, its gate and its position in every source, complete or absent
 ``ledger.sqlite``  the names of the images that were learned from or refused
-``encoder/``       the encoder at the last save, replaced in one step
+``encoder/``       the encoder that the gate chose, replaced in one step
 ``metrics.jsonl``  one line per report
 =================  ===============================================================================
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from ocssl.checkpoint import check_place
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.export.encoder import publish
+from ocssl.export.encoder import FrozenEncoder, publish
 from ocssl.learner import Learner
+from ocssl.live.gate import Gate
 from ocssl.live.seen import SeenIndex
 
 FIRST = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal"}  # what a learner has before its first checkpoint
@@ -65,6 +66,7 @@ class StateFolder:
         self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self._checkpoints = CheckpointFolder(self.path / "checkpoints")
         self._index = self.path / "ledger.sqlite"
+        self._published: FrozenEncoder | None = None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -105,7 +107,8 @@ class StateFolder:
             return None
         state = self._checkpoints.read_state(saved[-1])
         try:
-            cursor, size = Cursor(**state["place"]), state["metrics_bytes"]
+            place, size = state["place"], state["metrics_bytes"]
+            cursor = Cursor(**{fact.name: place[fact.name] for fact in fields(Cursor)})
             if type(size) is not int or not 0 <= size < 2**63:
                 raise ValueError(f"metrics_bytes must be a whole number of at least 0, not {size!r}")
         except (KeyError, TypeError, ValueError) as error:
@@ -122,14 +125,28 @@ class StateFolder:
             )
         return SeenIndex(self._index, cursor.noted)
 
-    def save(self, learner: Learner, cursor: Cursor, index: SeenIndex) -> None:
+    def restore_gate(self, gate: Gate, learner: Learner) -> None:
+        """Let a gate go on as the saved one; a state of an earlier version has none, and its gate begins now."""
+        place = self._checkpoints.complete()[-1] / "gate"
+        if place.exists():
+            gate.restore(place, learner)
+
+    def save(self, learner: Learner, cursor: Cursor, index: SeenIndex, gate: Gate) -> None:
         """Save everything, then publish the encoder, so that a restart never falls behind a published encoder."""
         index.commit()
         cursor.noted = index.size
         state = {"place": asdict(cursor), "metrics_bytes": self.metrics.sync()}
-        self._checkpoints.save(lambda draft: learner.save(draft / "learner"), state, keep=1)
+
+        def write(draft: Path) -> None:
+            learner.save(draft / "learner")
+            gate.save(draft / "gate")
+
+        self._checkpoints.save(write, state, keep=1)
+        if gate.active and self._published is gate.published:
+            return
         sources = {_without_folders(key): count for key, count in cursor.positions.items()}
-        publish(learner, self.path / "encoder", sources=sources)
+        publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
+        self._published = gate.published
 
     def _is_state(self) -> bool:
         """Whether the folder has checkpoints of ours and is no run, or holds what a learner has before its first one.

@@ -1,7 +1,7 @@
 """Networks: backbones, heads, and copies and averages of networks.
 
 >>> backbones.registry.names()
-['resnet18', 'convnet']
+['resnet18', 'convnet', 'efficientnet-lite0']
 """
 
 # The order of registration is the order of lists.
@@ -11,6 +11,7 @@ from ocssl.nn import backbones
 from ocssl.nn.backbones import build_backbone, register as register_backbone
 from ocssl.nn.resnet import ResNet18
 from ocssl.nn.convnet import ConvNet
+from ocssl.nn.efficientnet import EfficientNetLite0
 from ocssl.nn.ema import Average, ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
@@ -19,6 +20,7 @@ from ocssl.nn.norm import synchronise
 __all__ = [
     "Average",
     "ConvNet",
+    "EfficientNetLite0",
     "Encoder",
     "Features",
     "Head",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +35,12 @@ class ConvNet(nn.Module):
             nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False) for a, b in itertools.pairwise(channels)
         )
         self.norms = nn.ModuleList(nn.BatchNorm2d(c) for c in channels[1:])
+
+    @staticmethod
+    def options_from(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The settings with which these weights fit."""
+        first = tensors.get("convs.0.weight")
+        return {} if first is None else {"width": first.shape[0]}
 
     def forward(self, images: Tensor) -> Tensor:
         """``(n, 3, s, s)`` normalised images to ``(n, feature_dim)``."""

@@ -9,7 +9,8 @@ arXiv:1512.03385.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -89,6 +90,14 @@ class ResNet18(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         if small and options.conv1_init == "torch":
             self.conv1.reset_parameters()
+
+    @staticmethod
+    def options_from(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The settings with which these weights fit."""
+        first = tensors.get("conv1.weight")
+        if first is None or first.ndim != 4:
+            return {}
+        return {"width": first.shape[0], "stem": "small" if first.shape[2] == 3 else "standard"}
 
     @staticmethod
     def _stage(channels_in: int, channels: int, stride: int) -> nn.Sequential:

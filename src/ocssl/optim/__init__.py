@@ -6,9 +6,9 @@
 
 # The order of registration is the order of lists.
 # isort: off
-from ocssl.optim.base import Optimizer, register, registry
+from ocssl.optim.base import ParameterGroup, Optimizer, register, registry
 from ocssl.optim.sgd import SGD
 from ocssl.optim.adamw import AdamW
 from ocssl.optim.lars import LARS
 
-__all__ = ["LARS", "SGD", "AdamW", "Optimizer", "register", "registry"]
+__all__ = ["LARS", "SGD", "AdamW", "Optimizer", "ParameterGroup", "register", "registry"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,18 @@ from ocssl.registry import Registry
 
 registry: Registry[type[Optimizer]] = Registry("optimizer", group="ocssl.optimizers")
 register = registry.register
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters whose learning rate is a share of the optimiser's.
+
+    Attributes:
+        share: scalar on the device of the parameters, read anew in each step. At 0 the parameters stay as they are.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    share: Tensor
 
 
 class Optimizer:
@@ -47,6 +60,25 @@ class Optimizer:
         self.options = options
         changes = options.warmup or options.anneal
         self.schedule = Plateau(options, self.parameters[0].device) if changes else None
+        self._groups: list[tuple[Sequence[int], Tensor | None]] = [(range(len(self.parameters)), None)]
+        self._present: Sequence[int] = self._groups[0][0]
+
+    def divide(self, groups: Sequence[ParameterGroup]) -> None:
+        """Give parameters a share of the learning rate; those in no group have all of it.
+
+        >>> from ocssl.optim import SGD
+        >>> head, body = (nn.Parameter(torch.ones(1)) for _ in range(2))
+        >>> optimizer = SGD([head, body], SGD.Options(lr=0.5, weight_decay=0.0))
+        >>> optimizer.divide([ParameterGroup([body], torch.tensor(0.1))])
+        >>> head.grad = body.grad = torch.ones(1)
+        >>> optimizer.step()
+        >>> head.item(), round(body.item(), 6)
+        (0.5, 0.95)
+        """
+        numbers = {parameter: i for i, parameter in enumerate(self.parameters)}
+        divided = [([numbers[parameter] for parameter in group.parameters], group.share) for group in groups]
+        taken = {i for members, _ in divided for i in members}
+        self._groups = [([i for i in numbers.values() if i not in taken], None), *divided]
 
     def zero_grad(self) -> None:
         """Remove the gradients."""
@@ -55,15 +87,20 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        self.update(self.options.lr if self.schedule is None else self.schedule.next())
+        lr = self.options.lr if self.schedule is None else self.schedule.next()
+        for members, share in self._groups:
+            self._present = members
+            if self.moved():
+                self.update(lr if share is None else (lr * share).float())
 
     def update(self, lr: float | Tensor) -> None:
-        """Update every parameter that has a gradient, with this learning rate, a scalar."""
+        """Update what :meth:`moved` returns, with this learning rate, a scalar."""
         raise NotImplementedError
 
     def moved(self) -> list[tuple[nn.Parameter, Tensor, int]]:
-        """Each parameter that has a gradient, with the gradient and the parameter's number."""
-        return [(p, p.grad, i) for i, p in enumerate(self.parameters) if p.grad is not None]
+        """Each parameter of the present group that has a gradient, with the gradient and the parameter's number."""
+        numbered = ((self.parameters[i], i) for i in self._present)
+        return [(parameter, parameter.grad, i) for parameter, i in numbered if parameter.grad is not None]
 
     def moments(self) -> dict[str, Tensor]:
         """What earlier gradients left, by name, zeros at the start; references, not copies."""

@@ -41,7 +41,7 @@ class SGD(Optimizer):
         super().__init__(parameters, options, fused=fused)
         self.momentum, self.weight_decay = options.momentum, options.weight_decay
         self.velocities: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self._fused = fused or self.schedule is not None  # only the fused kernel takes a tensor as learning rate
+        self._fused = fused
 
     @torch.no_grad()
     def update(self, lr: float | Tensor) -> None:
@@ -51,7 +51,7 @@ class SGD(Optimizer):
             [parameter for parameter, _, _ in moved],
             [gradient for _, gradient, _ in moved],
             [self.velocities[i] for _, _, i in moved],
-            fused=self._fused,
+            fused=self._fused or isinstance(lr, Tensor),  # only the fused kernel takes a tensor as learning rate
             lr=lr,  # type: ignore[arg-type]
             momentum=self.momentum,
             weight_decay=self.weight_decay,

@@ -1,0 +1,383 @@
+"""Which encoder of a live learner is published: one that is not worse than the best so far, measured without labels.
+
+The gate keeps images evenly from the stream. At fixed numbers of images it compares three encoders on them: that of the
+start, the best so far, and the learner's present one. Where the images have an order in time, the score of an encoder
+is its share of neighbours in time, else the effective rank of its features. A learner whose score falls goes back to
+the best one with half the learning rate.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocssl import checkpoint
+from ocssl.errors import CheckpointError, DivergedError
+from ocssl.evaluation import effective_rank
+from ocssl.evaluation.quality import (
+    Interval,
+    colour_histogram,
+    in_common,
+    in_time,
+    nearest,
+    order_score,
+    raw_pixels,
+    standard_error,
+)
+from ocssl.export.encoder import FrozenEncoder, of_learner
+from ocssl.learner import Learner, LearnerSnapshot
+from ocssl.live.sample import EvenSample
+
+FEWEST = 100  # kept images; with fewer nothing is measured
+ORDERED = 4.0  # z of a yardstick from which a stream counts as ordered
+CLEARLY = 2.0  # standard errors below the best at which learning goes back at once
+PATIENCE = 3  # checks in a row without an encoder that can be published, after which learning goes back
+RANK_ERROR = 0.05  # counts as the standard error of an effective rank, as a share of it
+MOST_HALVINGS = 20
+MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)
+KIND = "gate"
+ROLES = ("start", "best", "published")
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Numbers of a check; shares are between 0 and 1.
+
+    Attributes:
+        seen: images learned from.
+        order: the largest z of the yardsticks; the stream counts as ordered from 4 on.
+        in_time: neighbours in time of the learner's encoder; ``published``, ``start``, ``pixels`` and ``colours`` are
+            those of the encoder that is published, of the encoder at the start, and of the yardsticks.
+        chance: neighbours in time of features that know nothing.
+        error: standard error of ``in_time - start``.
+        rank: effective rank of the learner's encoder; ``rank_published`` and ``rank_start`` are those of the others.
+        agreement: neighbours that the learner's encoder has in common with the start's, on the reference images where
+            there are any; ``agreement_published`` is that of the published encoder.
+    """
+
+    seen: int
+    order: float
+    in_time: float
+    published: float
+    start: float
+    pixels: float
+    colours: float
+    chance: float
+    error: float
+    rank: float
+    rank_published: float
+    rank_start: float
+    agreement: float
+    agreement_published: float
+
+    @property
+    def ordered(self) -> bool:
+        """Whether neighbours in time mean anything on this stream."""
+        return self.order >= ORDERED
+
+    @property
+    def helped(self) -> bool:
+        """Whether the published encoder is better than the one at the start, by more than a standard error."""
+        if self.ordered:
+            return self.published - self.start > self.error
+        return self.rank_published > self.rank_start * (1 + RANK_ERROR)
+
+
+class Measured:
+    """An encoder and its features of the kept images."""
+
+    def __init__(self, encoder: FrozenEncoder, positions: Tensor | None = None, features: Tensor | None = None) -> None:
+        self.encoder = encoder
+        self.positions = torch.empty(0, dtype=torch.int64) if positions is None else positions
+        self.features = torch.empty(0, encoder.feature_dim) if features is None else features
+
+    def on(self, sample: EvenSample) -> Tensor:
+        """Features ``(n, d)`` of the kept images; only those of new images are computed."""
+        stay = torch.isin(self.positions, sample.positions)
+        new = ~torch.isin(sample.positions, self.positions)
+        parts = [self.features[stay]]
+        if bool(new.any()):
+            parts.append(torch.from_numpy(self.encoder.transform(sample.images[new])))
+        self.positions, self.features = sample.positions, torch.cat(parts)
+        return self.features
+
+
+class Gate:
+    """Measures a learner's encoder at fixed numbers of images, and holds the encoder to publish.
+
+    Args:
+        learner: as it is at the start.
+        check_every: images between two checks.
+        sample_size: most images that are kept.
+        reference: images ``(n, 3, s, s)`` uint8 on which features must not change much; None: the kept images.
+        least_agreement: of neighbours with the start, for an encoder to be published. It counts where there are
+            reference images, or where the strategy mixes the start's weights with those learned.
+        active: False: measure, and publish every encoder.
+
+    Attributes:
+        sample: the kept images.
+        published: the encoder to publish.
+        quality: numbers of the last check.
+        halvings: how often learning went back, each time with half the learning rate.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        *,
+        check_every: int = 500,
+        sample_size: int = 1000,
+        reference: Tensor | None = None,
+        least_agreement: float = 0.5,
+        active: bool = True,
+    ) -> None:
+        self.sample = EvenSample(sample_size // 2 * 2, learner.config.image_size)
+        self.quality: Quality | None = None
+        self.halvings = 0
+        self.reference, self.active = reference, active
+        self._check_every, self._least = check_every, least_agreement
+        self._start = self._best = self._published = Measured(of_learner(learner))
+        self._first = self._snapshot = learner.snapshot()  # of the start and of the best
+        self._checked, self._waited = learner.seen, 0
+
+    @property
+    def published(self) -> FrozenEncoder:
+        """The encoder to publish."""
+        return self._published.encoder
+
+    @property
+    def best_seen(self) -> int:
+        """Images that the best encoder had learned from."""
+        return int(self._best.encoder.facts["seen"])
+
+    def due(self, learner: Learner) -> bool:
+        """Whether the next check is due."""
+        return learner.seen - self._checked >= self._check_every
+
+    def check(self, learner: Learner, *, last: bool = False) -> tuple[Learner, str | None]:
+        """Measure, choose the encoder to publish, and let the learner go back where it has become worse.
+
+        Args:
+            last: the source is exhausted: nothing goes back.
+
+        Returns:
+            the learner to go on with, and a sentence where it went back.
+        """
+        if len(self.sample) < FEWEST or learner.seen == self._checked:
+            return learner, None
+        self._checked = learner.seen
+        judged = _Judge(self.sample, self._start)
+        try:
+            learner.check_finite()
+            now, learned = self._choose_mix(learner, judged)
+        except DivergedError as error:
+            return self.go_back(learner, str(error))
+        if judged.score(self._best) < judged.score(self._start):  # on the images of today
+            self._best, self._snapshot = self._start, self._first
+        if judged.score(self._published) < judged.score(self._start):
+            self._published = self._start
+        agrees = self._agreement(now)
+        gain, margin = judged.compare(now, self._best)
+        fit = learned and judged.score(now) >= judged.score(self._start) and agrees >= self._needed(learner)
+        if fit and gain >= -margin:
+            self._published, self._waited = now, 0
+            if gain >= 0:
+                self._best, self._snapshot = now, learner.snapshot()
+        else:
+            self._waited += 1
+        if not self.active:
+            self._published, self._waited = now, 0
+        self.quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published))
+        clear = gain < -CLEARLY * margin
+        if last or not self.active or not (clear or self._waited >= PATIENCE):
+            return learner, None
+        return self.go_back(
+            learner, judged.sentence(now, self._best) if learned else "no share of what was learned helps"
+        )
+
+    def go_back(self, learner: Learner, why: str) -> tuple[Learner, str]:
+        """The learner at its best moment so far, with half the learning rate, and a sentence that says so."""
+        self.halvings, self._waited = self.halvings + 1, 0
+        if self.halvings > MOST_HALVINGS:
+            raise DivergedError(f"{why}; {MOST_HALVINGS} smaller learning rates did not help either")
+        lr = learner.config.to_dict()["lr"] / 2
+        back = f"learning goes back to image {self.best_seen:,} with half the learning rate, {lr:.3g}"
+        return learner.go_back(self._snapshot, lr=lr), f"image {learner.seen:,}: {why}; {back}"
+
+    def _choose_mix(self, learner: Learner, judged: _Judge) -> tuple[Measured, bool]:
+        """The learner's encoder, and whether it holds anything that was learned.
+
+        Where its strategy mixes weights, the share is the best one that agrees with the start; 0 holds nothing learned.
+        Such a strategy has a method ``remix(share)``: the deployed weights become ``share`` times those learned, plus
+        the rest of those at the start.
+        """
+        remix = getattr(learner.train_state.strategy, "remix", None)
+        if remix is None:
+            return self._finite(learner), True
+        found: list[tuple[float, float, Measured]] = []
+        for share in MIXES:
+            remix(share)
+            one = self._finite(learner)
+            if share == 0 or self._agreement(one) >= self._least:
+                found.append((judged.score(one), share, one))
+        _, share, chosen = max(found, key=lambda entry: entry[:2])
+        remix(share)
+        return chosen, share > 0
+
+    def _finite(self, learner: Learner) -> Measured:
+        """A copy of the learner's encoder as it is now."""
+        found = Measured(of_learner(learner))
+        if not bool(found.on(self.sample).isfinite().all()):
+            raise DivergedError("the features became NaN or infinite")
+        return found
+
+    def _needed(self, learner: Learner) -> float:
+        mixes = hasattr(learner.train_state.strategy, "remix")
+        return self._least if mixes or self.reference is not None else 0.0
+
+    def _agreement(self, one: Measured) -> float:
+        """The share of neighbours in common with the start, on the reference or the kept images."""
+        if self.reference is None:
+            mine, others = one.on(self.sample), self._start.on(self.sample)
+        else:
+            mine, others = (torch.from_numpy(it.encoder.transform(self.reference)) for it in (one, self._start))
+        return float(in_common(nearest(mine), nearest(others)).mean())
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: Path) -> None:
+        """Write everything that later checks depend on."""
+        tensors = {"sample": self.sample.images}
+        if self.reference is not None:
+            tensors["reference"] = self.reference
+        roles: dict[str, int] = {}
+        encoders: list[Measured] = []
+        for role, one in zip(ROLES, (self._start, self._best, self._published), strict=True):
+            if one not in encoders:
+                number = len(encoders)
+                encoders.append(one)
+                tensors |= {f"encoder{number}.{n}": tensor for n, tensor in one.encoder.backbone.state_dict().items()}
+                tensors |= {f"features{number}": one.features, f"positions{number}": one.positions}
+            roles[role] = encoders.index(one)
+        moments = {"first": self._first} | ({} if self._snapshot is self._first else {"snapshot": self._snapshot})
+        for name, moment in moments.items():
+            tensors |= {f"{name}.{place}": tensor for place, tensor in moment.tensors.items()}
+        facts = {
+            "sample": self.sample.facts(),
+            "checked": self._checked,
+            "waited": self._waited,
+            "halvings": self.halvings,
+            "snapshots": {name: moment.strategy for name, moment in moments.items()},
+            "quality": None if self.quality is None else asdict(self.quality),
+            "encoders": [one.encoder.facts for one in encoders],
+            "roles": roles,
+        }
+        checkpoint.write(path, KIND, facts, tensors)
+
+    def restore(self, path: Path, learner: Learner) -> None:
+        """Go on as the gate that was saved there, of this learner."""
+        facts, tensors = checkpoint.read(path, KIND)
+        try:
+            self.sample.restore(facts["sample"], tensors["sample"])
+            self._checked, self._waited, self.halvings = (facts[name] for name in ("checked", "waited", "halvings"))
+            self.quality = None if facts["quality"] is None else Quality(**facts["quality"])
+            moments = {
+                name: LearnerSnapshot(state, checkpoint.sub_state(tensors, f"{name}."))
+                for name, state in facts["snapshots"].items()
+            }
+            self._first, self._snapshot = moments["first"], moments.get("snapshot", moments["first"])
+            encoders = [
+                self._restored(learner, known, tensors, number) for number, known in enumerate(facts["encoders"])
+            ]
+            self._start, self._best, self._published = (
+                encoders[facts["roles"][r]] for r in ("start", "best", "published")
+            )
+            if self.reference is None:
+                self.reference = tensors.get("reference")
+        except (KeyError, TypeError, IndexError, RuntimeError) as error:
+            raise CheckpointError(f"'{path}' does not fit this learner: {' '.join(str(error).split())}") from error
+
+    @staticmethod
+    def _restored(learner: Learner, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], number: int) -> Measured:
+        like = of_learner(learner)
+        backbone = copy.deepcopy(like.backbone)
+        backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{number}."))
+        size, mean, std = (facts[name] for name in ("image_size", "mean", "std"))
+        encoder = FrozenEncoder(backbone, like.feature_dim, size, mean, std, facts).to(like.mean.device)
+        return Measured(encoder, tensors[f"positions{number}"], tensors[f"features{number}"])
+
+
+class _Judge:
+    """Scores of encoders on the kept images as they are now."""
+
+    def __init__(self, sample: EvenSample, start: Measured) -> None:
+        self._sample = sample
+        self._interval = Interval.of(len(sample))
+        self._start = start
+        self._known: dict[Measured, Tensor] = {}
+        images = sample.images
+        yardsticks = {"pixels": raw_pixels(images), "colours": colour_histogram(images)}
+        near = {name: self._near(features) for name, features in yardsticks.items()}
+        self._shares = {name: float(in_time(rows, self._interval.window).mean()) for name, rows in near.items()}
+        near["start"] = self._near(start.on(sample))
+        self.order = max(order_score(rows, self._interval) for rows in near.values())
+
+    def _near(self, features: Tensor) -> Tensor:
+        return nearest(features, gap=self._interval.gap)
+
+    def _in_time(self, one: Measured) -> Tensor:
+        if one not in self._known:
+            self._known[one] = in_time(self._near(one.on(self._sample)), self._interval.window)
+        return self._known[one]
+
+    def score(self, one: Measured) -> float:
+        """Neighbours in time, or the effective rank where the stream has no order."""
+        return float(self._in_time(one).mean()) if self.order >= ORDERED else effective_rank(one.on(self._sample))
+
+    def compare(self, one: Measured, other: Measured) -> tuple[float, float]:
+        """By how much the score of one encoder exceeds that of the other, and the standard error of it."""
+        if self.order >= ORDERED:
+            difference = self._in_time(one) - self._in_time(other)
+            return float(difference.mean()), self._error(difference)
+        before = self.score(other)
+        return self.score(one) - before, RANK_ERROR * before
+
+    def _error(self, values: Tensor) -> float:
+        error = standard_error(values, 2 * self._interval.window)
+        return error if math.isfinite(error) else 1.0
+
+    def sentence(self, now: Measured, best: Measured) -> str:
+        """What fell, and how far."""
+        if self.order >= ORDERED:
+            return f"neighbours in time fell from {self.score(best):.1%} to {self.score(now):.1%}".replace("%", " %")
+        return f"the effective rank fell from {self.score(best):.1f} to {self.score(now):.1f}"
+
+    def quality(
+        self, seen: int, now: Measured, published: Measured, agreement: float, agreement_published: float
+    ) -> Quality:
+        """Every number of a check."""
+        mine, first = self._in_time(now), self._in_time(self._start)
+        on = self._sample
+        return Quality(
+            seen=seen,
+            order=self.order,
+            in_time=float(mine.mean()),
+            published=float(self._in_time(published).mean()),
+            start=float(first.mean()),
+            pixels=self._shares["pixels"],
+            colours=self._shares["colours"],
+            chance=self._interval.chance(len(on)),
+            error=self._error(mine - first),
+            rank=effective_rank(now.on(on)),
+            rank_published=effective_rank(published.on(on)),
+            rank_start=effective_rank(self._start.on(on)),
+            agreement=agreement,
+            agreement_published=agreement_published,
+        )

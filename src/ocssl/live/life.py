@@ -1,0 +1,145 @@
+"""What is known of a state: its life so far, and how good its encoder is on labelled images."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocssl import checkpoint, data
+from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
+from ocssl.common.files import read_file
+from ocssl.errors import CheckpointError, DataError
+from ocssl.evaluation import extract, knn_probe, linear_probe
+from ocssl.evaluation.quality import colour_histogram, raw_pixels
+from ocssl.export.encoder import FrozenEncoder, load
+from ocssl.live.gate import KIND, Quality
+from ocssl.live.summary import summary
+
+HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
+
+
+def is_state(path: str | Path) -> bool:
+    """Whether a folder is the state of a live learner, saved at least once.
+
+    >>> is_state("nowhere")
+    False
+    """
+    saved = CheckpointFolder(Path(path) / "checkpoints").complete()
+    return bool(saved) and (saved[-1] / "learner").is_dir() and not (Path(path) / "config.yaml").exists()
+
+
+def life(path: str | Path) -> Iterator[tuple[str, str]]:
+    """Facts of a state by name, in the order in which they are shown; the last ones, without a name, are a table."""
+    folder = Path(path)
+    saved = CheckpointFolder(folder / "checkpoints").complete()[-1]
+    learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
+    settings = learner["config"]
+    parts = ", ".join(str(settings[name]) for name in ("strategy", "method", "memory", "optimizer") if settings[name])
+    side = settings["image_size"]
+    yield "learner", f"{settings['backbone'] or 'a network of your own'} at {side}×{side}, {parts}"
+    for source, count in CheckpointFolder(folder).read_state(saved)["place"]["positions"].items():
+        yield "source", f"{source}: {count:,} images"
+    cost = learner["budget"]
+    yield "learned", f"from {learner['seen']:,} images, {cost['steps']:,} steps, CBP {cost['spent']:,}"
+    back = f"; learning went back {gate['halvings']} times, each with half of it" if gate["halvings"] else ""
+    yield "lr", f"{settings['lr']:g}{back}"
+    encoder = _facts(folder / "encoder" / "encoder.json")
+    yield "encoder", f"version {encoder['version']}, learned from {encoder['seen']:,} images"
+    kept = gate["sample"]
+    yield "kept", f"one image in {kept['every']:,} of {kept['count']:,}, for measuring"
+    if gate["quality"] is not None:
+        for line in summary(Quality(**gate["quality"])):
+            yield "", line
+
+
+def along(path: str | Path) -> dict[str, list[float]]:
+    """Numbers of every check so far by name, images seen as ``seen``."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in MetricsFile(Path(path) / "metrics.jsonl").read():
+        if isinstance(quality := line.get("quality"), dict):
+            found[quality["seen"]] = quality
+    names = ("seen", "in_time", "published", "start", "pixels", "colours", "rank", "rank_start", "agreement")
+    return {name: [check[name] for check in found.values()] for name in names}
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Accuracies of one kind of features in percent."""
+
+    features: str
+    knn: float
+    linear: float
+
+
+def probe_state(
+    path: str | Path, dataset: str, *, root: str | Path | None = None, samples_per_class: int | None = None
+) -> Iterator[Probed]:
+    """k-NN and a linear probe on labelled images, for the encoder before and after, and for both yardsticks.
+
+    Args:
+        path: of the state.
+        dataset: a name or an address such as ``folder:PATH``, with a folder per class. Where it has no test images, one
+            image in four is held out.
+        root: folder with data sets.
+        samples_per_class: most labelled images of a class to learn from; None: all.
+    """
+    now = load(Path(path) / "encoder")
+    train, test = _labelled(dataset, now.image_size, root, samples_per_class)
+    kinds: dict[str, Callable[[Tensor], Any]] = {
+        "at the start": _start(Path(path), now).transform,
+        "published encoder": now.transform,
+        "raw pixels": raw_pixels,
+        "colours": colour_histogram,
+    }
+    (images, labels), (others, truth) = train, test
+    part = torch.arange(len(labels)) % 5 == 4  # chooses the strength of the linear probe
+    for name, encode in kinds.items():
+        known, asked = extract(encode, images), extract(encode, others)
+        centre = known.mean(0)
+        knn = knn_probe(known - centre, labels, asked - centre, truth, k=20).percent
+        linear = linear_probe(known[~part], labels[~part], known[part], labels[part], asked, truth, seed=0).accuracy
+        yield Probed(name, knn, linear)
+
+
+def _labelled(
+    dataset: str, side: int, root: str | Path | None, most: int | None
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Images and labels to learn from, and to test on."""
+    train = data.load(dataset, split="train", root=root, image_size=side)
+    if train.labels is None:
+        raise DataError(f"'{dataset}' has no labels; a folder of images needs a folder per class")
+    rows = torch.arange(len(train))
+    try:
+        test, held = data.load(dataset, split="test", root=root, image_size=side), None
+    except DataError:
+        test, held = train, rows % HELD_OUT == HELD_OUT - 1
+    labels = torch.as_tensor(train.labels)
+    kept = rows if held is None else rows[~held]
+    if most is not None:
+        kept = torch.cat([kept[labels[kept] == label][:most] for label in labels.unique()]).sort().values
+    asked = torch.arange(len(test)) if held is None else rows[held]
+    return (train.images(kept), labels[kept]), (test.images(asked), torch.as_tensor(test.labels)[asked])
+
+
+def _start(path: Path, like: FrozenEncoder) -> FrozenEncoder:
+    """The encoder at the start of a state."""
+    saved = CheckpointFolder(path / "checkpoints").complete()[-1]
+    facts, tensors = checkpoint.read(saved / KIND, KIND)
+    start = copy.deepcopy(like)
+    start.backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{facts['roles']['start']}."))
+    return start
+
+
+def _facts(index: Path) -> dict[str, Any]:
+    try:
+        facts: dict[str, Any] = json.loads(read_file(index))["facts"]
+        return facts
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"'{index}' cannot be read: {error}; the state is of an earlier version") from error

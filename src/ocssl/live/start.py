@@ -1,0 +1,73 @@
+"""What a new live learner starts from: weights, image size, and how its first line says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from ocssl.config import known_names, with_source
+from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
+from ocssl.device import pick_device
+from ocssl.live.autotune import recipe
+from ocssl.pretrained import NONE, installed, open_source
+
+PRETRAINED_SIZE_CPU = 128
+"""Largest images on a CPU for a pretrained network that takes any size: 224 pixels cost three times as much."""
+
+
+def start_settings(given: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Settings of a new learner, with those that follow from the weights that it starts from.
+
+    Without a backbone and weights, these are the weights of an installed package, if there is one. Parts that are not
+    chosen are those that :func:`~ocssl.live.autotune.recipe` has for such a start. Mean and std are
+    ImageNet's where the source does not say others. Images are squashed, so that nothing of a picture is cut off; an
+    encoder of ours that saw cropped ones goes on with these.
+
+    Args:
+        given: settings by name; the weights ``none`` are a start from zero.
+        size: of the images, for a network that is trained from zero.
+
+    >>> start_settings({"weights": "none", "backbone": "convnet"}, 48)["image_size"]
+    48
+    """
+    chosen = dict(given)
+    if "weights" not in chosen and "backbone" not in chosen and (found := installed()) is not None:
+        chosen["weights"] = found
+    if chosen.get("weights") == NONE:
+        del chosen["weights"]
+    if isinstance(chosen.get("weights"), str):
+        own = isinstance(chosen.get("backbone"), nn.Module)
+        source = open_source(chosen["weights"], None if own else chosen.get("backbone"))
+        settings = with_source(chosen, own_backbone=own)
+        if "image_size" in source.settings and "image_size" not in given:
+            slow = pick_device(str(chosen.get("device", "auto"))).type == "cpu" and not source.fixed
+            largest = PRETRAINED_SIZE_CPU if slow else source.settings["image_size"]
+            settings["image_size"] = min(source.settings["image_size"], largest)
+        chosen = settings
+    chosen = {**recipe(chosen), **chosen}
+    read = known_names({name: value for name, value in chosen.items() if isinstance(value, str)})
+    usual = {"image_size": size, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "fit": "squash"}
+    return {name: value for name, value in usual.items() if name in read} | chosen
+
+
+def described(settings: Mapping[str, Any], by_default: bool) -> str:
+    """Size, network and start of a learner, for the first line.
+
+    Args:
+        by_default: nobody asked for these weights.
+
+    >>> described({"image_size": 32, "backbone": "convnet"}, False)
+    '32×32 with convnet from zero'
+    >>> described({"image_size": 128, "backbone": "resnet18", "weights": "/a/b.pth"}, False)
+    '128×128 with resnet18 from the weights /a/b.pth'
+    """
+    backbone, weights = settings["backbone"], settings.get("weights")
+    network = f"your {type(backbone).__name__}" if isinstance(backbone, nn.Module) else backbone
+    if weights is None:
+        start = "" if isinstance(backbone, nn.Module) or ":" in backbone else " from zero"
+    else:
+        start = ", pretrained" if weights == backbone else f" from the weights {weights}"
+        start += " (--from none starts from zero)" if by_default else ""
+    return f"{settings['image_size']}×{settings['image_size']} with {network}{start}"

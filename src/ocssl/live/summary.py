@@ -1,0 +1,71 @@
+"""What a live learner says of the quality of its encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ocssl.live.gate import ORDERED, Quality
+
+
+def quality_line(quality: Quality) -> str:
+    """The numbers of a check in a few words, for the progress line.
+
+    >>> check = Quality(seen=500, order=9.0, in_time=0.42, published=0.42, start=0.38, pixels=0.2, colours=0.2,
+    ...                 chance=0.04, error=0.01, rank=60.0, rank_published=60.0, rank_start=55.0, agreement=0.4,
+    ...                 agreement_published=0.4)
+    >>> quality_line(check)
+    'neighbours in time 42 %, at the start 38 %, colours 20 %'
+    """
+    if quality.ordered:
+        start, colours = _percent(quality.start), _percent(quality.colours)
+        return f"neighbours in time {_percent(quality.in_time)}, at the start {start}, colours {colours}"
+    return f"rank {quality.rank:.0f}, at the start {quality.rank_start:.0f}"
+
+
+def order_line(quality: Quality) -> str:
+    """Whether the images have an order in time, and what follows from it."""
+    if quality.ordered:
+        return f"the images have an order in time (z = {quality.order:.0f}): encoders are judged by neighbours in time"
+    return (
+        f"the images have no order in time (z = {quality.order:.1f}, below {ORDERED:.0f}): neighbours in time say "
+        "nothing here, encoders are judged by their effective rank"
+    )
+
+
+def summary(quality: Quality) -> Iterator[str]:
+    """A table of the encoder before and after, the yardsticks, and a sentence on whether learning has helped."""
+    shares = quality.ordered
+    yield f"{'':<22}{'neighbours in time':>20}{'effective rank':>16}{'agreement':>11}"
+    for name, share, rank, agreement in (
+        ("at the start", quality.start, quality.rank_start, 1.0),
+        ("published encoder", quality.published, quality.rank_published, quality.agreement_published),
+        ("raw pixels", quality.pixels, None, None),
+        ("colours", quality.colours, None, None),
+        ("chance", quality.chance, None, None),
+    ):
+        if shares or rank is not None:
+            row = f"{name:<22}{_percent(share, 1) if shares else '–':>20}"
+            row += f"{'' if rank is None else f'{rank:.1f}':>16}{'' if agreement is None else _percent(agreement):>11}"
+            yield row.rstrip()
+    yield verdict(quality)
+
+
+def verdict(quality: Quality) -> str:
+    """Whether learning has helped, and where it has not, what to try."""
+    remedy = "try more time (--minutes), more images, or a pretrained network"
+    if not quality.helped:
+        return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
+    if not quality.ordered:
+        return "the effective rank has grown; only labels can tell more where images have no order (ocssl probe)"
+    yardstick = max(quality.colours, quality.pixels)
+    if quality.published <= yardstick:
+        name = "colours" if quality.colours >= quality.pixels else "raw pixels"
+        return f"learning has helped, but {name} alone find as many neighbours in time; {remedy}"
+    return (
+        f"learning has helped: neighbours in time rose from {_percent(quality.start, 1)} to "
+        f"{_percent(quality.published, 1)}"
+    )
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"

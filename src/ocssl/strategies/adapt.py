@@ -1,0 +1,224 @@
+"""Adapting a trained network to a stream without losing it: L = L_SSL + ω · mean over views of −cos(A f, f₀).
+
+f are backbone features of the network in training, f₀ those of the original network, which is frozen, and A is a
+learned linear map that starts as the identity. What is deployed has the weights α θ̄ + (1 − α) θ₀: θ̄ is a moving average
+of the backbone's weights, and θ₀ are the original's.
+
+The strategy is our own. Alignment to the past through a learned map is that of CaSSLe (arXiv:2112.04215) and CLA
+(arXiv:2507.10434). Mixed weights come from:
+
+Mitchell Wortsman, Gabriel Ilharco, Jong Wook Kim, Mike Li, Simon Kornblith, Rebecca Roelofs, Raphael Gontijo-Lopes,
+Hannaneh Hajishirzi, Ali Farhadi, Hongseok Namkoong and Ludwig Schmidt. Robust Fine-Tuning of Zero-Shot Models. CVPR
+2022. arXiv:2109.01903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import annotated_types
+import torch
+from torch import Tensor, nn
+
+from ocssl.batch import Step, StepOutput
+from ocssl.errors import ConfigError
+from ocssl.losses import negative_cosine
+from ocssl.memory import Memory
+from ocssl.nn import Average, Encoder, Features, Head, frozen_copy
+from ocssl.nn.blocks import blocks, select_trained
+from ocssl.nn.ema import copy_weights
+from ocssl.optim import Optimizer, ParameterGroup
+from ocssl.options import setting
+from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.targets import EncoderCopy
+
+Trained = Annotated[str, annotated_types.doc("'all', 'norms' or 'last:N' with N of at least 1")]
+
+
+class Original(EncoderCopy):
+    """The encoder as it was given, without projector, in evaluation mode. It never changes."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__(encoder)
+        self.network.projector = nn.Identity()
+        self.network.eval()
+
+
+@register("adapt")
+class Adapt(Strategy):
+    """Trains a given network gently, aligned to itself as it was given; its average, mixed with that, is deployed.
+
+    Source: our own; alignment as in Fini et al., CVPR 2022, arXiv:2112.04215, and Cignoni et al., CoLLAs 2025,
+    arXiv:2507.10434; mixed weights: Wortsman et al., CVPR 2022, arXiv:2109.01903.
+    """
+
+    label = "adapting"
+
+    class Options(Strategy.Options):
+        omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
+        aligned: Literal["batch", "replay"] = setting(
+            "batch", "Samples that are aligned to the original: all of a step, or replay samples only.", since="0.2"
+        )
+        train: Trained = setting(
+            "all",
+            "What learns of the backbone: `all`, `norms` (scales and shifts of its norms), or `last:N` (its last N "
+            "blocks).",
+            pattern=r"^(all|norms|last:[1-9]\d{0,4})$",
+            since="0.2",
+        )
+        backbone_lr: float = setting(
+            0.03, "Learning rate of the backbone, as a share of lr, the rate of the heads.", ge=0, since="0.2"
+        )
+        layer_decay: float = setting(
+            1.0,
+            "Share of its learning rate that each block of the backbone leaves to the one below.",
+            gt=0,
+            le=1,
+            since="0.2",
+        )
+        heads_first: int = setting(
+            60, "Steps in which only the heads learn and the backbone stays as it is.", ge=0, since="0.2"
+        )
+        hold_norm: bool = setting(
+            True,
+            "The backbone learns in evaluation mode: batch norm keeps its statistics, and nothing is dropped. False: "
+            "batch norm follows the stream.",
+            since="0.2",
+        )
+        mix: float = setting(
+            0.75,
+            "Share of what was learned in the deployed weights; the rest is the original.",
+            symbol="α",
+            ge=0,
+            le=1,
+            since="0.2",
+        )
+
+    composition = "stream+replay"
+    default_memory = "fifo"
+    averages = True
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "method": "simclr",
+        "temperature": 0.2,
+        "optimizer": "adamw",
+        "passes": 1,
+        "hidden_dim": 1024,
+        "output_dim": 256,
+        "average": 0.995,
+    }
+
+    steps: Tensor
+    rates: Tensor
+    shares: Tensor
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        self.omega, self.rows, self.hold_norm = options.omega, options.aligned, options.hold_norm
+        self.heads_first, self.layer_decay = options.heads_first, options.layer_decay
+        backbone, width = setup.encoder.backbone, setup.dims.feature
+        select_trained(backbone, options.train)
+        linear = nn.Linear(width, width, bias=False)
+        nn.init.eye_(linear.weight)
+        self.aligner = Head(linear)
+        self.original = Original(setup.encoder)
+        self.average = Average(backbone, setup.average)
+        self.mixed = frozen_copy(backbone)
+        self.share = options.mix
+        """Share of what was learned in the deployed weights; :meth:`remix` changes it."""
+        blocks_above = torch.arange(len(self._trained(backbone))).flip(0)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("rates", options.backbone_lr * options.layer_decay**blocks_above)
+        self.register_buffer("shares", torch.zeros_like(self.rates))
+        self._set_shares()
+
+    @classmethod
+    def default_batch(cls, stream_batch: int) -> int:
+        """64, or twice the stream minibatch where that is more."""
+        return max(64, 2 * stream_batch)
+
+    # ------------------------------------------------------------------ one step
+
+    def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
+        """The forward pass, with the backbone in evaluation mode where its norms are held."""
+        encoder.backbone.train(not self.hold_norm)
+        return super().encode(encoder, views, joint)
+
+    def penalty(self, step: Step) -> dict[str, Tensor]:
+        """−ω cos(A f, f₀)."""
+        rows = step.batch.replay if self.rows == "replay" else slice(0, len(step.batch))
+        if not self.omega or rows.start == rows.stop:
+            return {}
+        features = step.features
+        mapped = features.through(self.aligner, features.backbone[:, rows])
+        target = self.original(step.batch, rows, step.views, features.joint, "backbone")
+        return {"alignment": self.omega * negative_cosine(mapped, target)}
+
+    def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
+        """The average includes the new weights; after ``heads_first`` steps the backbone begins to learn."""
+        super().after_step(output, encoder, memory)
+        self.average.update(encoder.backbone)
+        self.steps.add_(1)
+        self._set_shares()
+
+    # ------------------------------------------------------------------ learning rates
+
+    def groups(self, encoder: Encoder) -> list[ParameterGroup]:
+        """The backbone: one group, or one for each block where rates decay."""
+        trained = self._trained(encoder.backbone)
+        return [ParameterGroup(parameters, self.shares[i]) for i, parameters in enumerate(trained)]
+
+    def slow_down(self, factor: float) -> None:
+        """Multiply the learning rate of the backbone, from the next step on."""
+        self.rates.mul_(factor)
+        self._set_shares()
+
+    def _trained(self, backbone: nn.Module) -> list[list[nn.Parameter]]:
+        """Trained parameters by group, from the bottom up; a group without any has no place."""
+        groups = blocks(backbone) if self.layer_decay < 1 else [list(backbone.parameters())]
+        return [kept for group in groups if (kept := [p for p in group if p.requires_grad])]
+
+    def _set_shares(self) -> None:
+        self.shares.copy_(self.rates * (self.steps >= self.heads_first))
+
+    # ------------------------------------------------------------------ what is deployed
+
+    def deployed(self, encoder: Encoder) -> nn.Module:
+        """The average, mixed with the original."""
+        return self.mixed
+
+    def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
+        """Mix anew after each minibatch."""
+        self.remix(self.share)
+
+    @torch.no_grad()
+    def remix(self, share: float) -> None:
+        """Deploy ``share`` · average + (1 − ``share``) · original, now and from now on; nothing is trained.
+
+        Statistics of batch norm are mixed too, and integers are those of the average. It costs less than a step, so
+        several shares can be tried on one learner; in another thread, while its :meth:`~ocssl.Learner.lock` is held.
+
+        >>> from ocssl.checks import small_learner, small_stream
+        >>> learner = small_learner("adapt").partial_fit(small_stream(20))
+        >>> learner.train_state.strategy.remix(0.5)
+        >>> learner.transform(small_stream(2)).shape
+        (2, 16)
+        """
+        if not 0 <= share <= 1:
+            raise ConfigError(f"share must be a number from 0 to 1, not {share!r}")
+        self.share = float(share)
+        copy_weights(self.mixed, self.original.network.backbone)
+        torch._foreach_lerp_([*self.mixed.parameters()], [*self.average.network.parameters()], self.share)
+        for mixed, learned in zip(self.mixed.buffers(), self.average.network.buffers(), strict=True):
+            if mixed.is_floating_point():
+                mixed.lerp_(learned, self.share)
+            else:
+                mixed.copy_(learned)
+
+    def host_state(self) -> dict[str, int | float | bool]:
+        """The share of what was learned."""
+        return {"share": self.share}
+
+    def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
+        """The share of what was learned."""
+        self.share = float(state["share"])

@@ -1,0 +1,263 @@
+"""The gate: a learning rate that ruins a network is noticed, and what is published is never worse than the start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from frames import TINY, quiet_learn
+from PIL import Image
+
+from ocssl import Learner
+from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
+from ocssl.evaluation.quality import Interval, in_time, nearest
+from ocssl.export import load
+from ocssl.live.gate import FEWEST, MIXES, PATIENCE, Gate, Quality
+from ocssl.live.summary import order_line, quality_line, summary, verdict
+
+COUNT, LONG = 480, 40  # images, and images in a row that show the same thing
+
+
+def scenes(count: int = COUNT, seed: int = 0) -> np.ndarray:
+    """Images ``(count, 8, 8, 3)``: every forty in a row show the same sixteen squares, with squares of noise added."""
+    draws = np.random.default_rng(seed)
+    patterns = draws.normal(128, 30, (-(-count // LONG), 4, 4, 3)).repeat(LONG, 0)[:count]
+    squares = patterns + draws.normal(0, 40, patterns.shape)
+    return np.clip(squares.repeat(2, 1).repeat(2, 2), 0, 255).astype(np.uint8)
+
+
+def projecting() -> torch.nn.Module:
+    """A linear network that knows much at the start: a random projection of the squares."""
+    torch.manual_seed(0)
+    pool, flat, linear = torch.nn.AvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(48, 24, bias=False)
+    return torch.nn.Sequential(pool, flat, linear)
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scenes")
+    for number, image in enumerate(scenes()):
+        Image.fromarray(image).save(folder / f"{number:04d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shuffled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shuffled")
+    for number, image in enumerate(np.random.default_rng(1).permutation(scenes())):
+        Image.fromarray(image).save(folder / f"{number:04d}.png")
+    return folder
+
+
+def share_in_time(features: np.ndarray) -> float:
+    interval = Interval.of(len(features))
+    return float(in_time(nearest(features, gap=interval.gap), interval.window).mean())
+
+
+def guarded(source: Path, state: Path, **options: object) -> tuple[Learner, list[str]]:
+    """A learner that began with the projection, and what it said."""
+    lines: list[str] = []
+    fixed = {"backbone": projecting(), "check_every": 100, "report_every": 1000, "info": lines.append}
+    return quiet_learn(source, state, **{**fixed, **options}), lines
+
+
+def published(state: Path) -> np.ndarray:
+    return load(state, backbone=projecting()).transform(scenes())
+
+
+@pytest.mark.parametrize("lr", [0.01, 1.0, 100.0, 1e6])
+def test_a_ruinous_rate_is_noticed_in_time_and_what_is_published_is_never_below_the_start(
+    ordered: Path, tmp_path: Path, lr: float
+) -> None:
+    learner, lines = guarded(ordered, tmp_path / "state", lr=lr)
+    start = Learner(**{**TINY, "backbone": projecting(), "mean": learner.mean, "std": learner.std})
+    assert share_in_time(published(tmp_path / "state")) >= share_in_time(start.transform(scenes()))
+    backs = [line for line in lines if "learning goes back to image" in line]
+    assert learner.lr * 2 ** len(backs) == lr
+    if lr > 0.01:
+        assert backs[0].endswith(f"learning goes back to image 0 with half the learning rate, {lr / 2:.3g}")
+        assert len(backs) >= 2
+        noticed = int(backs[0].removeprefix("image ").partition(":")[0])
+        latest = {1.0: 100 * PATIENCE, 100.0: 100, 1e6: 99}  # a slow fall, a clear one, and a loss that is not finite
+        assert noticed <= latest[lr]
+    assert any(line.startswith("the images have an order in time") for line in lines)
+    assert "neighbours in time" in lines[1] or lr == 1e6
+    assert lines[-1].startswith(("learning has not helped", "learning has helped"))
+
+
+def test_with_the_gate_off_a_ruined_encoder_is_published(ordered: Path, tmp_path: Path) -> None:
+    learner, lines = guarded(ordered, tmp_path / "state", lr=100.0, gate=False)
+    assert learner.lr == 100.0
+    assert published(tmp_path / "state") == pytest.approx(learner.transform(scenes()), abs=1e-6)
+    assert lines[-1].startswith("learning has not helped")
+    (metrics, *_) = reversed((tmp_path / "state" / "metrics.jsonl").read_text().splitlines())
+    quality = json.loads(metrics)["quality"]
+    assert quality["in_time"] < quality["start"]
+
+
+def test_a_second_start_goes_on_with_the_smaller_rate_and_takes_the_same_command(ordered: Path, tmp_path: Path) -> None:
+    first, _ = guarded(ordered, tmp_path / "state", lr=100.0)
+    before = published(tmp_path / "state")
+    again, _ = guarded(ordered, tmp_path / "state", lr=100.0)
+    assert again.lr == first.lr < 100.0
+    assert np.array_equal(published(tmp_path / "state"), before)
+    with pytest.raises(ConfigError, match=r"was begun with lr=100\.0, not 0\.1"):
+        guarded(ordered, tmp_path / "state", lr=0.1)
+
+
+def test_images_without_an_order_are_found_and_judged_by_rank(shuffled: Path, tmp_path: Path) -> None:
+    _, lines = guarded(shuffled, tmp_path / "state", lr=100.0)
+    assert any(line.startswith("the images have no order in time") for line in lines)
+    assert any("the effective rank fell" in line for line in lines)
+    assert not any("neighbours in time fell" in line for line in lines)
+    (metrics, *_) = reversed((tmp_path / "state" / "metrics.jsonl").read_text().splitlines())
+    quality = Quality(**json.loads(metrics)["quality"])
+    assert quality.order < 4
+    assert quality.rank_published >= quality.rank_start
+
+
+def test_nothing_is_measured_on_fewer_than_a_hundred_images(ordered: Path, tmp_path: Path) -> None:
+    gate = Gate(learner := Learner(**TINY), check_every=10)
+    gate.sample.add(torch.from_numpy(scenes(FEWEST - 1)).permute(0, 3, 1, 2))
+    learner.partial_fit(scenes(40))
+    assert gate.due(learner)
+    assert gate.check(learner) == (learner, None)
+    assert gate.quality is None
+
+
+def checked(gate: Gate, learner: Learner) -> Gate:
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    learner.partial_fit(scenes(200))
+    gate.check(learner)
+    return gate
+
+
+def test_going_back_keeps_what_was_seen_and_restores_what_was_trained() -> None:
+    learner = Learner(**TINY).partial_fit(scenes(80))
+    snapshot = learner.snapshot()
+    good = learner.transform(scenes(20))
+    learner.partial_fit(scenes(82))
+    back = learner.go_back(snapshot, lr=learner.lr / 2)
+    assert np.array_equal(back.transform(scenes(20)), good)
+    assert (back.seen, back.pending, back.budget.spent) == (160, 2, learner.budget.spent)
+    assert back.lr == learner.lr / 2
+    assert torch.equal(back.train_state.memory.images, learner.train_state.memory.images)
+    assert torch.equal(back.train_state.generator.get_state(), learner.train_state.generator.get_state())
+
+
+def test_stored_features_go_back_with_the_weights_that_made_them() -> None:
+    learner = Learner(**{**TINY, "strategy": "cla-r"}).partial_fit(scenes(80))
+    stored = learner.train_state.memory.columns["features"].clone()
+    snapshot = learner.snapshot()
+    back = learner.partial_fit(scenes(80)).go_back(snapshot)
+    assert torch.equal(back.train_state.memory.columns["features"], stored)
+
+
+def test_a_loss_that_is_not_finite_goes_back_and_gives_up_only_after_many_rates(ordered: Path) -> None:
+    gate, learner = Gate(Learner(**TINY)), Learner(**TINY)
+    for _ in range(20):
+        learner, said = gate.go_back(learner, "the loss became NaN")
+    assert "learning goes back to image 0 with half the learning rate" in said
+    with pytest.raises(DivergedError, match="20 smaller learning rates did not help either"):
+        gate.go_back(learner, "the loss became NaN")
+
+
+def test_a_saved_gate_decides_as_the_first(tmp_path: Path) -> None:
+    learner = Learner(**TINY)
+    gate = checked(Gate(learner, check_every=100, reference=torch.zeros(60, 3, 8, 8, dtype=torch.uint8)), learner)
+    gate.save(tmp_path / "gate")
+    other = Gate(learner, check_every=100)
+    other.restore(tmp_path / "gate", learner)
+    assert other.quality == gate.quality
+    assert torch.equal(other.reference, gate.reference)
+    other.save(tmp_path / "again")
+    first, second = (json.loads((tmp_path / name / "gate.json").read_text())["facts"] for name in ("gate", "again"))
+    assert first == second
+    narrow = Learner(**{**TINY, "backbone": "convnet-w4"})
+    with pytest.raises(CheckpointError, match="does not fit this learner"):
+        Gate(narrow).restore(tmp_path / "gate", narrow)
+
+
+class Mixing(torch.nn.Module):
+    """What a strategy that mixes weights offers to the gate."""
+
+    def __init__(self, learner: Learner, ruined: float) -> None:
+        super().__init__()
+        self.network, self.ruined, self.tried = learner.network, ruined, []
+        self.start = [p.detach().clone() for p in self.network.parameters()]
+
+    def remix(self, share: float) -> None:
+        self.tried.append(share)
+        with torch.no_grad():
+            for number, (p, start) in enumerate(zip(self.network.parameters(), self.start, strict=True)):
+                noise = torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
+                p.copy_(start + share * self.ruined * noise)
+
+
+@pytest.mark.parametrize(("ruined", "least", "chosen"), [(0.0, 0.5, 1.0), (9.0, 0.999, 0.0)])
+def test_a_strategy_that_mixes_weights_gets_the_best_share_that_agrees(
+    ruined: float, least: float, chosen: float
+) -> None:
+    learner = Learner(**TINY)
+    gate = Gate(learner, least_agreement=least)
+    mixing = Mixing(learner, ruined)
+    learner.train_state.strategy.remix = mixing.remix
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    learner.seen = 200
+    assert gate.check(learner) == (learner, None)
+    assert mixing.tried == [*MIXES, chosen]
+    for learner.seen in (300, 400):
+        again, said = gate.check(learner)
+    if chosen:
+        assert (again, said) == (learner, None)
+    else:  # the start hides what was learned, which may be anything
+        assert said.startswith("image 400: no share of what was learned helps; learning goes back to image 0")
+        assert again.lr == learner.lr / 2
+
+
+def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, tmp_path: Path) -> None:
+    options = {"lr": 0.05, "check_every": 100, "least_agreement": 1.0}
+    quiet_learn(ordered, tmp_path / "state", reference=str(ordered), **options)
+    assert load(tmp_path / "state").facts["seen"] == 0
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "1.png").write_bytes((ordered / "0000.png").read_bytes())
+    with pytest.raises(DataError, match="has 1 usable images; a reference needs at least 50"):
+        quiet_learn(ordered, tmp_path / "other", reference=str(tmp_path / "few"), **options)
+
+
+CHECK = Quality(
+    seen=500, order=30.0, in_time=0.30, published=0.42, start=0.38, pixels=0.25, colours=0.20, chance=0.04, error=0.01,
+    rank=60.0, rank_published=60.0, rank_start=55.0, agreement=0.4, agreement_published=0.6,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "learning has helped: neighbours in time rose from 38.0 % to 42.0 %"),
+        ({"published": 0.385}, "learning has not helped"),
+        ({"published": 0.38}, "learning has not helped"),
+        ({"colours": 0.5}, "learning has helped, but colours alone find as many"),
+        ({"pixels": 0.5}, "learning has helped, but raw pixels alone find as many"),
+        ({"order": 1.0}, "the effective rank has grown"),
+        ({"order": 1.0, "rank_published": 55.5}, "learning has not helped"),
+    ],
+)
+def test_the_last_line_says_whether_learning_has_helped(changes: dict[str, float], said: str) -> None:
+    assert verdict(replace(CHECK, **changes)).startswith(said)
+    assert [*summary(replace(CHECK, **changes))][-1] == verdict(replace(CHECK, **changes))
+
+
+def test_the_table_has_the_encoders_and_the_yardsticks() -> None:
+    head, *rows, _ = summary(CHECK)
+    assert head.split("  ")[-1].strip() == "agreement"
+    assert [row.split()[-1] for row in rows] == ["%", "%", "%", "%", "%"]
+    assert rows[1].split() == ["published", "encoder", "42.0", "%", "60.0", "60", "%"]
+    without = [*summary(replace(CHECK, order=0.3))]
+    assert not any("colours" in line or "chance" in line for line in without)
+    assert "no order in time (z = 0.3, below 4)" in order_line(replace(CHECK, order=0.3))
+    assert quality_line(replace(CHECK, order=0.3)) == "rank 60, at the start 55"

@@ -1,0 +1,95 @@
+"""What ``ocssl show`` and ``ocssl probe`` say of a state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frames import quiet_learn, tiny_options, write_frames
+from PIL import Image
+
+from helpers.command import Command
+from ocssl.errors import DataError
+from ocssl.live.life import along, is_state, life, probe_state
+
+CLASSES, EACH = 4, 60
+
+
+def write_classes(folder: Path, *, labelled: bool) -> Path:
+    """Images of four patterns under noise, class after class; with a folder per class where they are labelled."""
+    draws = np.random.default_rng(0)
+    for label, pattern in enumerate(draws.integers(0, 256, (CLASSES, 2, 2, 3))):
+        for number in range(EACH):
+            image = np.clip(pattern.repeat(4, 0).repeat(4, 1) + draws.normal(0, 40, (8, 8, 3)), 0, 255)
+            name = f"c{label}/{number:03d}.png" if labelled else f"c{label}-{number:03d}.png"
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.astype(np.uint8)).save(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("life")
+    frames = write_classes(folder / "frames", labelled=False)
+    quiet_learn(frames, folder / "state", check_every=60, report_every=0, lr=0.1)
+    return folder / "state"
+
+
+def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
+    assert is_state(state)
+    assert not is_state(state.parent)
+    facts = [*life(state)]
+    told = dict(facts)
+    assert told["learner"] == "convnet at 8×8, cla-e, simsiam, fifo, sgd"
+    assert told["source"].endswith("frames: 240 images")
+    assert told["learned"].startswith("from 240 images, 60 steps, CBP ")
+    assert told["encoder"].startswith("version ")
+    assert told["kept"] == "one image in 1 of 240, for measuring"
+    assert any("published encoder" in text for name, text in facts if not name)
+    checks = along(state)
+    assert checks["seen"][-1] == 240
+    assert len(checks["seen"]) == len(checks["in_time"]) >= 2
+
+
+def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks(state: Path, tmp_path: Path) -> None:
+    labelled = write_classes(tmp_path / "labelled", labelled=True)
+    found = {one.features: one for one in probe_state(state, f"folder:{labelled}")}
+    assert [*found] == ["at the start", "published encoder", "raw pixels", "colours"]
+    assert found["raw pixels"].knn > 90  # the patterns are far apart
+    assert all(100 / CLASSES < one.linear <= 100 for one in found.values())
+    few = [*probe_state(state, f"folder:{labelled}", samples_per_class=5)]
+    assert few != [*found.values()]
+    plain = write_classes(tmp_path / "plain", labelled=False)
+    with pytest.raises(DataError, match="has no labels"):
+        next(probe_state(state, f"folder:{plain}"))
+
+
+def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    code, out, err = ocssl("show", state, "--plot", tmp_path / "life.png")
+    assert code == 0, err
+    assert "neighbours in time" in out
+    assert "in time, %" in out
+    assert (tmp_path / "life.png").stat().st_size > 1000
+    labelled = write_classes(tmp_path / "labelled", labelled=True)
+    code, out, err = ocssl("probe", state, "--dataset", f"folder:{labelled}")
+    assert code == 0, err
+    assert [line.split("  ")[0] for line in out.splitlines()[1:]] == [
+        "at the start",
+        "published encoder",
+        "raw pixels",
+        "colours",
+    ]
+    code, _, err = ocssl("probe", state)
+    assert code == 2
+    assert "give some with --dataset folder:PATH" in err
+
+
+def test_a_state_that_has_just_begun_is_shown_too(ocssl: Command, tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(8))
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options())
+    assert code == 0, err
+    code, out, err = ocssl("show", tmp_path / "state")
+    assert code == 0, err
+    assert "from 8 images" in out
