@@ -9,8 +9,13 @@ from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.cli.demo import RUNS
+from ocssl.memory.base import registry as memories
+from ocssl.methods.base import registry as methods
+from ocssl.optim.base import registry as optimizers
+from ocssl.strategies.base import registry as strategies
 
 ROOT = Path(__file__).parents[2]
+PARTS = {"strategies": strategies, "methods": methods, "memories": memories, "optimizers": optimizers}
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +80,27 @@ def test_the_readmes_numbers_are_those_of_the_report_rounded(report: str) -> Non
         assert bold(line)[1:] == marked[row]
         for number, whole in zip(numbers, ours[row], strict=True):
             assert number == whole or float(number) == pytest.approx(float(whole), abs=0.0501), (row, number, whole)
+
+
+def test_the_readme_says_how_far_the_authors_protocol_is_from_the_paper(report: str) -> None:
+    sections = report.split("\n## ")
+    (high,) = [part for part in sections if part.startswith("CIFAR-100, high CBP, SimSiam") and "**authors’**" in part]
+    header, _, *lines = [line for line in high.splitlines() if line.startswith("|")]
+    said = []
+    for name in ("Final", "Avg"):
+        ours, paper = (cells(header).index(f"{name} {whose}") for whose in ("ours", "paper"))
+        rows = [(cells(line)[ours], cells(line)[paper]) for line in lines]
+        said.append(max(abs(float(mine) - float(its)) for mine, its in rows if "–" not in (mine, its)))
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert (
+        "more than {:.1f} points away from the paper in Final, and none more than {:.1f} in Avg".format(*said) in readme
+    )
+
+
+@pytest.mark.parametrize("kind", ["strategies", "methods", "memories", "optimizers"])
+def test_the_readme_names_every_part(kind: str) -> None:
+    paragraph = (ROOT / "README.md").read_text().partition(f"{kind.capitalize()}: ")[2].partition("Each part")[0]
+    assert set(PARTS[kind].names()) <= set(paragraph.replace("`", " ").split())
 
 
 def test_the_demos_page_has_every_strategy_and_the_readme_its_lowest_and_highest() -> None:
