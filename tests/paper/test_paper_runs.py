@@ -200,6 +200,11 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
     assert read_values(file, HIGH) == {"er-fifo": {"lr": 0.03}}
     file.write_text(f"{common}stream: iid\nlr: 0.03\n")
     assert read_values(file, HIGH) == {"iid": {"lr": 0.03}}
+    low = "dataset: cifar100\nmethod: simsiam\nbudget: low\njoint_views: false\nstrategy: cassle\nlr: 0.1\n"
+    file.write_text(f"{low}from_start: true\n")
+    assert read_values(file, ("views", "cifar100", "clean")) == {"cassle": {"lr": 0.1, "from_start": True}}
+    file.write_text(f"{low}from_start: false\n")  # as it is without
+    assert read_values(file, ("views", "cifar100", "clean")) == {"cassle": {"lr": 0.1}}
     file.write_text(f"{common}strategy: er\nmemory: minred\nlr: 0.03\n")
     with pytest.raises(ConfigError, match="no row of table 'high-simsiam'"):
         read_values(file, HIGH)
@@ -292,12 +297,13 @@ def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl)
     [
         ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
         ("random: {lr: 0.1}", "gives random values, but nothing is trained there"),
-        ("cla-e: {tau: 0.1}", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: {}", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: fast", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: {lr: -3}", "numbers of at least 0 for lr, omega or both, not {'lr': -3}"),
-        ("cla-e: {lr: .nan}", "numbers of at least 0 for lr, omega or both"),
-        ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy does not read"),
+        ("cla-e: {tau: 0.1}", "numbers of at least 0 for lr or omega"),
+        ("cla-e: {}", "numbers of at least 0 for lr or omega"),
+        ("cla-e: fast", "numbers of at least 0 for lr or omega"),
+        ("cla-e: {lr: -3}", "numbers of at least 0 for lr or omega, or true or false for from_start, not {'lr': -3}"),
+        ("cla-e: {lr: .nan}", "numbers of at least 0 for lr or omega"),
+        ("er-fifo: {omega: 1.0}", "gives er-fifo omega, which its strategy does not read"),
+        ("cla-e: {from_start: true}", "gives cla-e from_start, which its strategy does not read"),
         ("- 1", "must hold settings as 'name: value' lines, not list"),
     ],
 )
