@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     made = CliRunner().invoke(app, ["report", str(ROOT / "results"), "-o", str(folder), "--format", "markdown"])
     assert made.exit_code == 0, made.output
     return (folder / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[Path, str]:
+    """The pages as docs/tables.py makes them."""
+    pages: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "tables.py"))["pages"]()
+    return pages
 
 
 def tables(page: str) -> list[str]:
@@ -40,6 +49,20 @@ def bold(line: str) -> list[bool]:
 def test_the_tables_are_those_that_the_report_makes_of_the_results(report: str) -> None:
     assert len(tables(report)) > 20
     assert tables((ROOT / "docs" / "reproduction.md").read_text()) == tables(report)
+
+
+@pytest.mark.parametrize("name", ["docs/reproduction.md", "README.md"])
+def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], name: str) -> None:
+    assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables.py"
+
+
+def test_accuracies_are_not_typed_by_hand() -> None:
+    page = (ROOT / "docs" / "reproduction.md").read_text()
+    written = re.sub(r"<!-- (.+): made by .*?<!-- end of \1 -->", "", page, flags=re.S)
+    assert written.count("made by docs/tables.py") == 0
+    written = written[written.index("## What was run so far") :]
+    written = re.sub(r"\n### CIFAR-100, .*\nAccuracies are in|```.*?```|`[^`]*`", "", written, flags=re.S)
+    assert re.findall(r"[^.]*\b\d+\.\d+\b[^.]*", written) == []
 
 
 def test_the_legend_is_that_of_the_report(report: str) -> None:
