@@ -377,6 +377,16 @@ def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl
     assert onward.final == json.loads((run / "probes" / "shapes.json").read_text())["linear"]
     assert (onward.config, onward.train_seconds) == (own.config, own.train_seconds)
     assert "1 of 1 runs are done" in ocssl(*words, "-q", *SMALL)[1]
+    table = ("paper", "run", "high-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "er-fifo")
+    assert "1 of 1 runs are done" in ocssl(*table, *SMALL, "--dry-run")[1]  # nothing is trained twice
+
+
+def test_a_probe_on_a_set_that_is_not_there_costs_no_run(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->folder:nowhere", "--seeds", "0")
+    code, said = ocssl(*words, "--rows", "er-fifo", "-q", *SMALL)
+    assert (code, "failed: " in said, "nowhere" in said) == (1, True, True)
+    (file,) = (tmp_path / "results").iterdir()
+    assert read_result(file).dataset == "shapes"
 
 
 def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocssl) -> None:
