@@ -398,15 +398,18 @@ def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocss
 
 
 def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Ocssl) -> None:
-    put(tmp_path / "results", "slow", content() | {"train_seconds": 120.0})
-    put(tmp_path / "results", "quick", content(strategy="er", memory="fifo") | {"train_seconds": 80.0})
-    elsewhere = content(strategy="cla-r")
+    short = {"samples_per_class": 50, "evaluate": "never"}
+    put(tmp_path / "results", "slow", content(**short) | {"train_seconds": 120.0})
+    put(tmp_path / "results", "quick", content(strategy="er", memory="fifo", **short) | {"train_seconds": 80.0})
+    elsewhere = content(strategy="cla-r", **short)
     elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
     put(tmp_path / "results", "elsewhere", elsewhere)
     lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
     assert lines["CLA-E, n_p = 3"][-7:-1] == ["3.73M", "120.0", "1.50", "NVIDIA", "H200,", "compiled"]
     assert lines["ER w/ FIFO, n_p = 3"][-7:-1] == ["3.73M", "80.0", "1.00", "NVIDIA", "H200,", "compiled"]
     assert lines["CLA-R, n_p = 3"][-6:-1] == ["3.73M", "10.0", "1.00", "another,", "compiled"]
+    code, said = ocssl("paper", "run", "times", "--workers", "2", "--dry-run")
+    assert (code, "table 'times' needs runs that have their device to themselves" in said) == (2, True)
 
 
 def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:

@@ -83,12 +83,19 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
 def test_times_are_compared_per_cbp_on_one_device(base: Result, tmp_path: Path) -> None:
     costs = {"cla-e-np1": (1_000_000, 20.0), "cla-e-np3": (3_000_000, 61.0), "cla-e-np6": (6_000_000, 122.0)}
     results = [
-        made(base, "passes-simsiam", row, 50, cbp_spent=cbp, train_seconds=seconds)
-        for row, (cbp, seconds) in costs.items()
+        made(base, "times", row, 50, cbp_spent=cbp, train_seconds=seconds) for row, (cbp, seconds) in costs.items()
     ]
     assert answers(tmp_path / "store", results)["time"].answer == "yes"
     slow = results[-1].model_copy(update={"train_seconds": 200.0})
     assert answers(tmp_path / "slow", [*results[:-1], slow])["time"].answer == "no"
+    low = made(base, "times", "cla-e-low", 50, cbp_spent=270_000, train_seconds=13.5)
+    claim = answers(tmp_path / "low", [*results, low])["time"]
+    assert claim.answer == "in part"
+    assert "CLA-E at low and high CBP: 2.46" in claim.evidence
+    shared = [one.model_copy(update={"hardware": one.hardware | {"runs_at_once": 8}}) for one in results]
+    assert answers(tmp_path / "shared", shared)["time"].answer == "not run yet"
+    other = results[-1].model_copy(update={"hardware": base.hardware | {"gpu": "another"}})
+    assert answers(tmp_path / "other", [*results[:-1], other])["time"].answer == "not run yet"
 
 
 def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_were_tried_with(

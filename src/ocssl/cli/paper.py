@@ -204,6 +204,8 @@ def run(
     paper, store = find_table(table), _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
     _check_protocol(paper, protocol)
+    if paper.shows == "seconds" and (workers > 1 or engine != "local"):
+        raise ConfigError(f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out")
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
