@@ -255,7 +255,7 @@ def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("row", ["er-fifo", "cla-r", "cla-e"])
 def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_takes(tmp_path: Path, row: str) -> None:
-    folder = PUBLISHED / "tuning" / row
+    folder = PUBLISHED / "tuning" / "high-simsiam-clean" / row
     sweep, log = read_sweep(folder / "sweep.yaml"), TrialLog(folder / "trials.jsonl")
     assert len(log.trials) == len(sweep.listed())
     assert all(trial.values in sweep.listed() for trial in log.trials)
@@ -271,7 +271,7 @@ def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_ta
 
 def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
     for row, values in read_results(PUBLISHED).tuned[HIGH].items():
-        assert read_values(PUBLISHED / "tuning" / row / "best.yaml", HIGH) == {row: values}
+        assert read_values(PUBLISHED / "tuning" / "high-simsiam-clean" / row / "best.yaml", HIGH) == {row: values}
 
 
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
