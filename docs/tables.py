@@ -1,21 +1,33 @@
 """Writes what `results/` hold into reproduction.md and README.md: `python docs/tables.py`, or `make docs-files`.
 
-Tables, the answers to the paper's claims and the summary of each table are made; the rest of the pages is written.
+Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean, stdev
 
-from ocssl.results import read_report
-from ocssl.results.claims import claims, summary
+from ocssl.results import find_table, read_report, sections_of
+from ocssl.results.claims import MAIN, claims, summary
+from ocssl.results.differences import paired_difference
+from ocssl.results.names import heading, row_name, setting_text
+from ocssl.results.published import hyperparameters
+from ocssl.results.read import Group
 from ocssl.results.render import write_report
+from ocssl.results.sections import Report, Row, Section
+from ocssl.sweeps.driver import read_started
+from ocssl.sweeps.log import TrialLog
 
 ROOT = Path(__file__).parents[1]
+DATASET = "cifar100"
 README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
 TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
+NEAR = 2.5  # points from the paper up to which a row counts as reproduced
+NUMBERS = {"final": "Final", "avg": "Avg"}
 
 
 def rounded(cell: str) -> str:
@@ -37,35 +49,259 @@ def between(page: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
-def main() -> None:
-    """Replace the tables between the first heading of a data set and the legend, the claims, then README's table."""
-    results = read_report(ROOT / "results")
-    with tempfile.TemporaryDirectory() as folder:
-        write_report(results, Path(folder), ["markdown"])
-        report = (Path(folder) / "report.md").read_text()
-    start, end = "## CIFAR-100, ", "Accuracies are in percent"
-    made = report[report.index(start) : report.index(end)]
-    tables = TABLE.findall(made)
-    page = ROOT / "docs" / "reproduction.md"
-    text = page.read_text()
-    first, last = text.index(f"#{start}"), text.index(end)
-    text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
-    answers = "".join(f"| {claim.text} | {claim.answer} | {claim.evidence} |\n" for claim in claims(results.store))
-    text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
-    text = between(text, "summary", "\n" + "".join(f"- {line}\n" for line in summary(results.sections)))
-    page.write_text(text)
+# ---------------------------------------------------------------------- lists of numbers
 
-    titles, _, *lines = [line.strip("|").split("|") for line in tables[0].splitlines()]
+
+def sections(report: Report, *tables: str, protocol: str | None = None) -> Iterator[Section]:
+    """Sections of tables on CIFAR-100 that have results."""
+    for table in tables:
+        for section in sections_of(report.store, find_table(table)):
+            if section.dataset == DATASET and protocol in (None, section.protocol) and section.content:
+                yield section
+
+
+def named(section: Section) -> str:
+    return f"{section.table.title}, {heading(section.protocol)} protocol"
+
+
+def signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "−")
+
+
+def ends(values: Mapping[str, float], shown: str = "{:.1f}") -> str:
+    """The lowest and the highest of some values, with their names."""
+    low, high = (function(values, key=lambda name: values[name]) for function in (min, max))
+    said = [f"{shown.format(values[name])} ({name})".replace("-", "−", values[name] < 0) for name in (low, high)]
+    return said[0] if low == high else f"{said[0]} to {said[1]}"
+
+
+def seeds_said(seeds: Iterable[int]) -> str:
+    numbers = list(seeds)
+    return f"seed{'s' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"
+
+
+def runs(report: Report) -> Iterator[str]:
+    """What was run: rows and seeds of every table."""
+    files = [file.result for file in report.files if not file.result.only_floors]
+    tuning = sum(result.measured_on == "validation" for result in files)
+    yield f"Runs measured on test images: {len(files) - tuning}; on validation images, to tune: {tuning}."
+    for section in report.sections:
+        rows = [row for row in section.rows if not row.ours.floor]
+        by_seeds: dict[tuple[int, ...], list[str]] = {}
+        for row in rows:
+            by_seeds.setdefault(tuple(row.ours.runs), []).append(f"`{row.name}`")
+        if not section.is_unlisted:
+            said = [
+                f"{f'all {len(rows)} rows' if len(names) == len(rows) else ', '.join(names)} with {seeds_said(seeds)}"
+                for seeds, names in by_seeds.items()
+                if seeds
+            ]
+            left = len(by_seeds.get((), []))
+            yield f"{named(section)}: {'; '.join(said)}{f'; {left} of {len(rows)} rows not run' if left else ''}."
+
+
+def against_paper(report: Report, *tables: str, protocol: str | None = None) -> Iterator[str]:
+    """How far rows end from the paper's."""
+    for section in sections(report, *tables, protocol=protocol):
+        differences: dict[str, dict[str, float]] = {}
+        for row in section.rows:
+            for number, name in NUMBERS.items():
+                ours, paper = getattr(row.ours, number), row.published.get(number)
+                if ours and paper is not None and paper.mean is not None and not row.ours.floor:
+                    differences.setdefault(name, {})[section.label(row)] = fmean(ours.values()) - paper.mean
+        if differences:
+            said = "; ".join(f"{name} {ends(found, '{:+.1f}')}" for name, found in differences.items())
+            far = [
+                f"{label} {signed(points)} in {name}"
+                for name, found in differences.items()
+                for label, points in found.items()
+                if abs(points) > NEAR
+            ]
+            beyond = f" More than {NEAR:g} away: {', '.join(far) or 'none'}." if section.protocol == "authors" else ""
+            yield f"{named(section)}, {len(differences['Final'])} rows: {said}.{beyond}"
+
+
+def noise(report: Report) -> Iterator[str]:
+    """Standard deviations over seeds."""
+    for section in sections(report, *MAIN, protocol="clean"):
+        for number, name in NUMBERS.items():
+            values = {section.label(row): getattr(row.ours, number) for row in section.rows if not row.ours.floor}
+            spread = {label: stdev(found.values()) for label, found in values.items() if len(found) > 2}
+            if spread:
+                yield f"{named(section)}, standard deviation of {name}: {ends(spread)}."
+
+
+def floors(report: Report) -> Iterator[str]:
+    """Rows that end below a floor that needs no encoder."""
+    for section in sections(report, *MAIN, protocol="clean"):
+        for number, probe in (("final", "linear probe"), ("knn_final", "k-NN")):
+            known = {row.label: getattr(row.ours, number) for row in section.floors}
+            values = {label: fmean(found.values()) for label, found in known.items() if found}
+            if not values:
+                continue
+            floor = max(values, key=lambda label: values[label])
+            rows = {section.label(row): getattr(row.ours, number) for row in section.rows if not row.ours.floor}
+            means = {label: fmean(found.values()) for label, found in rows.items() if found}
+            below = [f"{label} {mean:.1f}" for label, mean in means.items() if mean < values[floor]]
+            above = len(means) - len(below)
+            less = f", below it {', '.join(below)}" if below else ""
+            text = f"{named(section)}, {probe}: {floor} {values[floor]:.1f}"
+            yield f"{text}; above it {above} of {len(means)} rows{less}."
+
+
+def compared(one: Group, other: Group, number: str) -> float | None:
+    difference = paired_difference(getattr(one, number), getattr(other, number))
+    return None if difference is None else difference.mean
+
+
+def views(report: Report) -> Iterator[str]:
+    """What it changes to pass each view alone, over common seeds, by batch size."""
+    together = {row.name: row for section in sections(report, "low-simsiam", protocol="clean") for row in section.rows}
+    by_batch: dict[int, dict[str, float]] = {}
+    for section in sections(report, "views"):
+        for row in section.rows:
+            points = compared(row.ours, together[row.name].ours, "final") if row.block else None
+            if points is not None and row.block:
+                by_batch.setdefault(row.block[1], {})[row.label] = points
+    for batch, found in sorted(by_batch.items()):
+        yield f"b = {batch}, Final with each view alone less Final with both together: {ends(found, '{:+.1f}')}."
+
+
+def switches(report: Report) -> Iterator[str]:
+    """What each single change does at the low budget, over common seeds."""
+    for section in sections(report, "switches"):
+        rows = {row.name: row for row in section.rows}
+        strategies = [name.removesuffix("-usual") for name in rows if name.endswith("-usual")]
+        for mark in dict.fromkeys(name.removeprefix(f"{one}-") for one in strategies for name in rows if one in name):
+            said = []
+            for strategy in strategies if mark != "usual" else []:
+                row, usual = rows[f"{strategy}-{mark}"], rows[f"{strategy}-usual"]
+                changes = [compared(row.ours, usual.ours, number) for number in NUMBERS]
+                if None not in changes:
+                    label, _, what = row.label.partition(", ")
+                    points = " and ".join(signed(points) for points in changes if points is not None)
+                    said.append(f"{label} {points} ({seeds_said(row.ours.runs.keys() & usual.ours.runs.keys())})")
+            if said:
+                yield f"{what}: {', '.join(said)}."
+
+
+def cla_b(report: Report) -> Iterator[str]:
+    """CLA-b beside finetuning."""
+    for section in sections(report, "low-simsiam", "views"):
+        rows = {row.name: row for row in section.rows}
+        pair: list[Row] = [rows[name] for name in ("cla-b", "finetune")]
+        kinds = {"": [row.ours for row in pair], ", tuned": [row.tuned or Group() for row in pair]}
+        for kind, groups in kinds.items():
+            said = [
+                f"{row.label} {' and '.join(f'{fmean(getattr(group, number).values()):.1f}' for number in NUMBERS)}"
+                for row, group in zip(pair, groups, strict=True)
+                if group.runs
+            ]
+            if said:
+                yield f"{named(section)}{kind}, Final and Avg: {', '.join(said)}."
+
+
+def grids(folder: Path) -> Iterator[str]:
+    """What every sweep chose, beside the paper's values."""
+    for place in sorted(path.parent for path in folder.rglob("best.yaml")):
+        sweep, log = read_started(place), TrialLog(place / "trials.jsonl")
+        best = log.best()
+        if best is None:
+            continue
+        settings = sweep.settings
+        row = row_name(str(settings.get("strategy", "iid")), settings.get("memory"))
+        paper = hyperparameters(settings.get("budget"), row, settings.get("method"), DATASET, settings.get("batch"))
+        theirs = [
+            trial
+            for trial in log.trials
+            if all(float(paper[name] or -1) == trial.values[name] for name in ("lr", "omega") if name in trial.values)
+        ]
+        chosen = ", ".join(setting_text(name, value) for name, value in best.values.items())
+        where = f"{heading(str(settings.get('budget')))}, {heading(settings.get('protocol', 'clean'))} protocol"
+        text = f"`{place.relative_to(folder)}` ({where}): {chosen} of {len(log.trials)}, {best.score:.1f}"
+        scores = [trial.score for trial in theirs if trial.score is not None]
+        yield text + (f"; the paper's values {max(scores):.1f}." if scores else ".")
+
+
+def tuned(report: Report) -> Iterator[str]:
+    """What the chosen values change on test images."""
+    for section in sections(report, *MAIN, "views"):
+        for row in section.rows:
+            if row.tuned is not None and row.tuned is not row.ours and row.tuned.runs:
+                changes = [(name, compared(row.tuned, row.ours, number)) for number, name in NUMBERS.items()]
+                said = ", ".join(f"{name} {signed(points)}" for name, points in changes if points is not None)
+                common = row.tuned.runs.keys() & row.ours.runs.keys()
+                if said:
+                    yield f"{named(section)}, {section.label(row)}: {said} ({seeds_said(sorted(common))})."
+
+
+def listed(lines: Iterable[str]) -> str:
+    return "\n" + ("".join(f"- {line}\n" for line in lines) or "Not run yet.\n")
+
+
+# ---------------------------------------------------------------------- pages
+
+
+def reproduction(text: str, report: Report, made: str) -> str:
+    """The page with its tables, claims and lists as the results have them.
+
+    Args:
+        made: the tables of the report.
+    """
+    first, last = text.index("### CIFAR-100, "), text.index("Accuracies are in percent")
+    text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
+    answers = "".join(f"| {claim.text} | {claim.answer} | {claim.evidence} |\n" for claim in claims(report.store))
+    text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
+    lists = {
+        "runs": runs(report),
+        "summary": summary(report.sections),
+        "grids": grids(report.folder / "tuning"),
+        "tuned": tuned(report),
+        "floors": floors(report),
+        "noise": noise(report),
+        "against the paper": against_paper(report, *MAIN),
+        "views": views(report),
+        "CLA-b": cla_b(report),
+        "switches": switches(report),
+    }
+    for name, lines in lists.items():
+        text = between(text, name, listed(lines))
+    return text
+
+
+def readme(text: str, report: Report, table: str) -> str:
+    """The page with its table and lists as the results have them.
+
+    Args:
+        table: the first one of the report.
+    """
+    titles, _, *lines = [line.strip("|").split("|") for line in table.splitlines()]
     columns = [[title.strip() for title in titles].index(name) for name in README_COLUMNS]
     rows = {line[0].strip(): [rounded(line[column].strip()) for column in columns] for line in lines}
-    readme = ROOT / "README.md"
-    before, after = readme.read_text().split("## Numbers", 1)
+    before, after = text.split("## Numbers", 1)
     (printed,) = TABLE.findall(after)[:1]
     head, rule, *body = printed.splitlines()
     names = [line.strip("|").split("|")[0].strip() for line in body]
     new = "\n".join([head, rule, *(f"| {name} | {' | '.join(rows[name])} |" for name in names)]) + "\n"
-    readme.write_text(f"{before}## Numbers{after.replace(printed, new)}")
+    text = f"{before}## Numbers{after.replace(printed, new)}"
+    text = between(text, "against the paper", listed(against_paper(report, "high-simsiam", protocol="authors")))
+    return between(text, "tuned", listed(tuned(report)))
+
+
+def pages() -> dict[Path, str]:
+    """The pages as they should be."""
+    report = read_report(ROOT / "results")
+    with tempfile.TemporaryDirectory() as folder:
+        write_report(report, Path(folder), ["markdown"])
+        written = (Path(folder) / "report.md").read_text()
+    made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
+    page, front = ROOT / "docs" / "reproduction.md", ROOT / "README.md"
+    return {
+        page: reproduction(page.read_text(), report, made),
+        front: readme(front.read_text(), report, TABLE.findall(made)[0]),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    for place, content in pages().items():
+        place.write_text(content)

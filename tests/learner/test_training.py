@@ -173,9 +173,10 @@ def test_stored_features_of_cla_r_follow_at_half_speed() -> None:
     torch.testing.assert_close(memory.columns["features"][16:20], features[:, batch.fresh].mean(0))
 
 
+@pytest.mark.parametrize("variant", ["default", "authors"])
 @pytest.mark.parametrize("from_start", [True, False])
-def test_cassle_aligns_from_the_border_it_was_told(from_start: bool) -> None:
-    learner = small_learner("cassle", variant="authors", from_start=from_start, joint_views=True).partial_fit(
+def test_cassle_aligns_from_the_border_it_was_told(from_start: bool, variant: str) -> None:
+    learner = small_learner("cassle", variant=variant, from_start=from_start, joint_views=True).partial_fit(
         small_stream(8)
     )
     assert ("alignment" in learner.losses) is from_start

@@ -200,6 +200,11 @@ def test_the_best_configuration_of_a_sweep_is_the_line_of_its_row(tmp_path: Path
     assert read_values(file, HIGH) == {"er-fifo": {"lr": 0.03}}
     file.write_text(f"{common}stream: iid\nlr: 0.03\n")
     assert read_values(file, HIGH) == {"iid": {"lr": 0.03}}
+    low = "dataset: cifar100\nmethod: simsiam\nbudget: low\njoint_views: false\nstrategy: cassle\nlr: 0.1\n"
+    file.write_text(f"{low}from_start: true\n")
+    assert read_values(file, ("views", "cifar100", "clean")) == {"cassle": {"lr": 0.1, "from_start": True}}
+    file.write_text(f"{low}from_start: false\n")  # as it is without
+    assert read_values(file, ("views", "cifar100", "clean")) == {"cassle": {"lr": 0.1}}
     file.write_text(f"{common}strategy: er\nmemory: minred\nlr: 0.03\n")
     with pytest.raises(ConfigError, match="no row of table 'high-simsiam'"):
         read_values(file, HIGH)
@@ -250,7 +255,7 @@ def test_a_value_that_is_what_a_row_is_about_is_not_tuned(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("row", ["er-fifo", "cla-r", "cla-e"])
 def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_takes(tmp_path: Path, row: str) -> None:
-    folder = PUBLISHED / "tuning" / row
+    folder = PUBLISHED / "tuning" / "high-simsiam-clean" / row
     sweep, log = read_sweep(folder / "sweep.yaml"), TrialLog(folder / "trials.jsonl")
     assert len(log.trials) == len(sweep.listed())
     assert all(trial.values in sweep.listed() for trial in log.trials)
@@ -266,7 +271,7 @@ def test_what_the_published_sweeps_found_is_what_their_trials_say_and_a_table_ta
 
 def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
     for row, values in read_results(PUBLISHED).tuned[HIGH].items():
-        assert read_values(PUBLISHED / "tuning" / row / "best.yaml", HIGH) == {row: values}
+        assert read_values(PUBLISHED / "tuning" / "high-simsiam-clean" / row / "best.yaml", HIGH) == {row: values}
 
 
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -292,12 +297,13 @@ def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl)
     [
         ("cla-ee: {lr: 0.1}", "did you mean 'cla-e'?"),
         ("random: {lr: 0.1}", "gives random values, but nothing is trained there"),
-        ("cla-e: {tau: 0.1}", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: {}", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: fast", "numbers of at least 0 for lr, omega or both"),
-        ("cla-e: {lr: -3}", "numbers of at least 0 for lr, omega or both, not {'lr': -3}"),
-        ("cla-e: {lr: .nan}", "numbers of at least 0 for lr, omega or both"),
-        ("er-fifo: {omega: 1.0}", "gives er-fifo an omega, which its strategy does not read"),
+        ("cla-e: {tau: 0.1}", "numbers of at least 0 for lr or omega"),
+        ("cla-e: {}", "numbers of at least 0 for lr or omega"),
+        ("cla-e: fast", "numbers of at least 0 for lr or omega"),
+        ("cla-e: {lr: -3}", "numbers of at least 0 for lr or omega, or true or false for from_start, not {'lr': -3}"),
+        ("cla-e: {lr: .nan}", "numbers of at least 0 for lr or omega"),
+        ("er-fifo: {omega: 1.0}", "gives er-fifo omega, which its strategy does not read"),
+        ("cla-e: {from_start: true}", "gives cla-e from_start, which its strategy does not read"),
         ("- 1", "must hold settings as 'name: value' lines, not list"),
     ],
 )
@@ -371,6 +377,16 @@ def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl
     assert onward.final == json.loads((run / "probes" / "shapes.json").read_text())["linear"]
     assert (onward.config, onward.train_seconds) == (own.config, own.train_seconds)
     assert "1 of 1 runs are done" in ocssl(*words, "-q", *SMALL)[1]
+    table = ("paper", "run", "high-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "er-fifo")
+    assert "1 of 1 runs are done" in ocssl(*table, *SMALL, "--dry-run")[1]  # nothing is trained twice
+
+
+def test_a_probe_on_a_set_that_is_not_there_costs_no_run(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->folder:nowhere", "--seeds", "0")
+    code, said = ocssl(*words, "--rows", "er-fifo", "-q", *SMALL)
+    assert (code, "failed: " in said, "nowhere" in said) == (1, True, True)
+    (file,) = (tmp_path / "results").iterdir()
+    assert read_result(file).dataset == "shapes"
 
 
 def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocssl) -> None:
@@ -382,15 +398,18 @@ def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocss
 
 
 def test_times_compare_rows_of_equal_cbp_on_one_device(tmp_path: Path, ocssl: Ocssl) -> None:
-    put(tmp_path / "results", "slow", content() | {"train_seconds": 120.0})
-    put(tmp_path / "results", "quick", content(strategy="er", memory="fifo") | {"train_seconds": 80.0})
-    elsewhere = content(strategy="cla-r")
+    short = {"samples_per_class": 50, "evaluate": "never"}
+    put(tmp_path / "results", "slow", content(**short) | {"train_seconds": 120.0})
+    put(tmp_path / "results", "quick", content(strategy="er", memory="fifo", **short) | {"train_seconds": 80.0})
+    elsewhere = content(strategy="cla-r", **short)
     elsewhere |= {"train_seconds": 10.0, "hardware": elsewhere["hardware"] | {"gpu": "another"}}
     put(tmp_path / "results", "elsewhere", elsewhere)
     lines = {line.split("  ")[0]: line.split() for line in ocssl("paper", "show", "times")[1].splitlines()}
     assert lines["CLA-E, n_p = 3"][-7:-1] == ["3.73M", "120.0", "1.50", "NVIDIA", "H200,", "compiled"]
     assert lines["ER w/ FIFO, n_p = 3"][-7:-1] == ["3.73M", "80.0", "1.00", "NVIDIA", "H200,", "compiled"]
     assert lines["CLA-R, n_p = 3"][-6:-1] == ["3.73M", "10.0", "1.00", "another,", "compiled"]
+    code, said = ocssl("paper", "run", "times", "--workers", "2", "--dry-run")
+    assert (code, "table 'times' needs runs that have their device to themselves" in said) == (2, True)
 
 
 def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:

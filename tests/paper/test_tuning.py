@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import yaml
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
+from ocssl.cli import paper
 from ocssl.results import TABLES
+from ocssl.results.published import read_yaml
+from ocssl.sweeps import driver
 from ocssl.sweeps.driver import read_started
 
 TINY = {
@@ -29,31 +35,63 @@ def test_every_row_of_the_low_budget_has_a_grid_around_the_papers_values() -> No
     for table in ("low-simsiam", "views"):
         for row in TABLES[table].rows:
             if not row.untrained:
-                paper = row.hyperparameters()
-                assert float(paper["lr"]) in row.tuning["lr"]
-                assert bool(paper["omega"]) <= ("omega" in row.tuning)
-    cla_b = TABLES["views"].row("cla-b").tuning
-    assert cla_b == {"lr": [0.003, 0.01, 0.03, 0.1], "omega": [0.1, 0.3, 1.0, 3.0]}
+                papers = row.hyperparameters()
+                assert float(papers["lr"]) in row.tuning["lr"]
+                assert bool(papers["omega"]) <= ("omega" in row.tuning)
+    cla_b = {"lr": [0.003, 0.01, 0.03, 0.1], "omega": [0.1, 0.3, 1.0, 3.0]}
+    assert TABLES["views"].row("cla-b").tuning == TABLES["low-simsiam"].row("cla-b").tuning == cla_b
+    cassle = {"lr": [0.01, 0.03, 0.1], "omega": [0.1, 0.3, 1.0, 3.0], "from_start": [False, True]}
+    assert TABLES["views"].row("cassle").tuning == TABLES["low-simsiam"].row("cassle").tuning == cassle
 
 
 def test_a_row_is_tuned_on_validation_images_and_its_best_values_fit_the_table(ocssl: Ocssl, tmp_path: Path) -> None:
     command = ("paper", "tune", "views", "--dataset", "shapes", "--rows", "finetune", *CHANGES)
     code, said = ocssl(*command, "--dry-run")
-    assert (code, "finetune: lr 0.003 0.01 0.03 0.1, 4 runs in sweeps/views-clean/finetune" in said) == (0, True)
-    assert not (tmp_path / "sweeps").exists()
+    assert code == 0
+    assert "finetune: lr 0.003 0.01 0.03 0.1, 4 runs in results/tuning/views-clean/finetune, 0 done" in said
+    assert not (tmp_path / "results").exists()
     code, said = ocssl(*command, "-q")
     assert code == 0, said
-    place = tmp_path / "sweeps" / "views-clean" / "finetune"
+    place = tmp_path / "results" / "tuning" / "views-clean" / "finetune"
     best = yaml.safe_load((place / "best.yaml").read_text())
     assert best["lr"] in read_started(place).space["lr"]
     assert best["joint_views"] is False
     results = list(place.rglob("result.json"))
     assert len(results) == 4
     assert all('"measure_on": "validation"' in path.read_text() for path in results)
-    assert "ocssl paper run views --protocol clean --tuned sweeps/views-clean/finetune/best.yaml" in said
+    assert "ocssl paper run views --protocol clean --tuned results/tuning/views-clean/finetune/best.yaml" in said
     code, said = ocssl(*command, "-q")  # everything is there: nothing is run again
     assert code == 0, said
     assert len(list(place.rglob("result.json"))) == 4
+
+
+def test_tuning_stops_at_its_time_and_goes_on_from_the_small_files(
+    ocssl: Ocssl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = {"lr": [0.01, 0.03], "from_start": [False, True]}
+    monkeypatch.setitem(read_yaml("tables")["tuning"]["low"], "cassle", grid)
+    command = ("paper", "tune", "views", "--dataset", "shapes", *CHANGES, "--set", "samples_per_class=12", "-q")
+    place = tmp_path / "results" / "tuning" / "views-clean" / "cassle"
+    times = itertools.chain([0.0, 0.0], itertools.repeat(1000.0))
+    monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(paper, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    code, said = ocssl(*command, "--rows", "cassle", "--max-seconds", "480")
+    assert code == 0, said
+    assert "not all rows are tuned yet; the same command goes on" in said
+    done = {path: path.stat().st_mtime_ns for path in place.rglob("result.json")}
+    assert len(done) == 2
+    assert not (place / "best.yaml").exists()
+    for path in place.rglob("encoder.safetensors"):
+        path.unlink()
+    code, said = ocssl(*command, "--rows", "cassle,finetune", "--max-seconds", "0")
+    assert code == 0, said
+    assert "lr 0.01 0.03 × from_start false true, 4 runs in results/tuning/views-clean/cassle, 2 done" in said
+    assert not (place.parent / "finetune").exists()
+    code, said = ocssl(*command, "--rows", "cassle")
+    assert code == 0, said
+    assert len(list(place.rglob("result.json"))) == 4
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert yaml.safe_load((place / "best.yaml").read_text())["from_start"] in (False, True)
 
 
 def test_rows_without_a_grid_and_another_protocol_are_refused(ocssl: Ocssl) -> None:

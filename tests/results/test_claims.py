@@ -67,6 +67,12 @@ def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path
     assert "CLA-E +0.5 (1 seed)" in claim.evidence
     others = [made(base, "passes-simsiam", row, final + 3 * (row == "cla-e-np6")) for row, final in finals.items()]
     assert answers(tmp_path / "other", others)["passes"].answer == "in part"
+    level = [made(base, "passes-simsiam", row, 50 + 3 * (row == "cla-e-np6")) for row in finals]
+    assert answers(tmp_path / "level", level)["passes"].answer == "no"  # CLA-E rises, and i.i.d. training does not
+    assert answers(tmp_path / "none", others[:1])["passes"].answer == "not run yet"
+    own = [made(base, table, f"scale-np{n_p}", 33) for table in ("passes-simsiam",) for n_p in (3, 6)]
+    (comparison,) = answers(tmp_path / "own", own)["passes"].comparisons  # SCALE has no method: one of both tables
+    assert comparison.text == "high CBP, SCALE +0.0 (1 seed)"
 
 
 def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
@@ -77,18 +83,79 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     results.append(made(base, "pretraining-simsiam", "cla-e-iid", 52))
     found = answers(tmp_path / "store", results)
     assert (found["downstream"].answer, found["pretraining"].answer) == ("no", "yes")
-    assert "i.i.d. is highest with 61.0, CLA-R has 60.0 (rows: 3 of 8)" in found["downstream"].evidence
+    said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of 2 of 7 other rows."
+    assert said in found["downstream"].evidence
+    assert "1 of 2 comparisons were run." in found["downstream"].evidence
+
+
+@pytest.mark.parametrize(
+    ("finals", "answer"),
+    [
+        ({"cla-r": (60, 61, 62), "er-fifo": (50, 51, 52.1)}, "yes"),
+        ({"cla-r": (60, 61, 62), "er-fifo": (59, 63, 60)}, "in part"),  # the interval contains 0
+        ({"cla-r": (50, 51, 52), "er-fifo": (60, 61, 62.1)}, "no"),
+        ({"er-fifo": (60, 61, 62)}, "not run yet"),
+    ],
+)
+def test_cla_r_downstream(base: Result, tmp_path: Path, finals: dict[str, tuple[float, ...]], answer: str) -> None:
+    results = [
+        made(base, "downstream-simclr", row, final, seed)
+        for row, values in finals.items()
+        for seed, final in enumerate(values)
+    ]
+    claim = answers(tmp_path / "store", results)["downstream"]
+    assert claim.answer == answer
+    assert "To run: ocssl paper run downstream-simsiam; ocssl paper run downstream-simclr." in claim.evidence
+
+
+@pytest.mark.parametrize(
+    ("whole", "then", "answer"), [(50, 52, "yes"), (52, 50, "no"), (None, 50, "not run yet"), (50, None, "not run yet")]
+)
+def test_early_pretraining(base: Result, tmp_path: Path, whole: float | None, then: float | None, answer: str) -> None:
+    finals = {"iid-whole": whole, "cla-r-iid": then, "cla-e-iid": then}
+    results = [
+        made(base, "pretraining-simclr", row, final, seed)
+        for row, final in finals.items()
+        if final is not None
+        for seed in range(2)
+    ]
+    assert answers(tmp_path / "store", results)["pretraining"].answer == answer
+
+
+@pytest.mark.parametrize(
+    ("fifo", "reservoir", "minred", "answer"),
+    [(50, 48, 49, "yes"), (48, 50, 49, "no"), (49, 48, 50, "in part"), (50, None, None, "not run yet")],
+)
+def test_the_memory_of_cla(
+    base: Result, tmp_path: Path, fifo: float, reservoir: float | None, minred: float | None, answer: str
+) -> None:
+    results = [
+        made(base, "buffers", f"{strategy}+{memory}", final)
+        for strategy in ("cla-r", "cla-e")
+        for memory, final in {"fifo": fifo, "reservoir": reservoir, "minred": minred}.items()
+        if final is not None
+    ]
+    claim = answers(tmp_path / "store", results)["memory"]
+    assert claim.answer == answer
+    assert claim.evidence.endswith("To run: ocssl paper run buffers.") == (reservoir is None)
 
 
 def test_times_are_compared_per_cbp_on_one_device(base: Result, tmp_path: Path) -> None:
     costs = {"cla-e-np1": (1_000_000, 20.0), "cla-e-np3": (3_000_000, 61.0), "cla-e-np6": (6_000_000, 122.0)}
     results = [
-        made(base, "passes-simsiam", row, 50, cbp_spent=cbp, train_seconds=seconds)
-        for row, (cbp, seconds) in costs.items()
+        made(base, "times", row, 50, cbp_spent=cbp, train_seconds=seconds) for row, (cbp, seconds) in costs.items()
     ]
     assert answers(tmp_path / "store", results)["time"].answer == "yes"
     slow = results[-1].model_copy(update={"train_seconds": 200.0})
     assert answers(tmp_path / "slow", [*results[:-1], slow])["time"].answer == "no"
+    low = made(base, "times", "cla-e-low", 50, cbp_spent=270_000, train_seconds=13.5)
+    claim = answers(tmp_path / "low", [*results, low])["time"]
+    assert claim.answer == "in part"
+    assert "CLA-E at low and high CBP: 2.46" in claim.evidence
+    shared = [one.model_copy(update={"hardware": one.hardware | {"runs_at_once": 8}}) for one in results]
+    assert answers(tmp_path / "shared", shared)["time"].answer == "not run yet"
+    other = results[-1].model_copy(update={"hardware": base.hardware | {"gpu": "another"}})
+    assert answers(tmp_path / "other", [*results[:-1], other])["time"].answer == "not run yet"
 
 
 def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_were_tried_with(
@@ -100,10 +167,16 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     claim = answers(tmp_path / "store", results)["lr"]
     assert claim.answer == "yes"
     assert "at lr 0.3 CLA-E is 0.0 below its best, ER w/ FIFO 6.0" in claim.evidence
+    worse = [(base, 0.1, 50.0), (base, 0.3, 40.0), (er, 0.1, 46.0), (er, 0.3, 45.0)]
+    results = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in worse]
+    assert answers(tmp_path / "worse", results)["lr"].answer == "no"
+    claim = answers(tmp_path / "alone", results[:2])["lr"]
+    assert claim.answer == "not run yet"
+    assert "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cla-e,cassle-r" in claim.evidence
 
 
 def test_what_was_not_run_says_how_to_run_it() -> None:
-    claim = Claim("", "", tables=("times",))
+    claim = Claim("", "", commands=("ocssl paper run times",))
     assert (claim.answer, claim.evidence) == ("not run yet", "To run: ocssl paper run times.")
     assert Claim("", "", (Comparison(None, "level"),)).answer == "in part"
 

@@ -57,6 +57,7 @@ SettingsOption = Annotated[
 ]
 EngineOption = Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)]
 WorkersOption = Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)]
+MaxSeconds = Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)]
 AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)]
 
 
@@ -175,7 +176,7 @@ def run(
     engine: EngineOption = "local",
     workers: WorkersOption = 1,
     address: AddressOption = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)] = None,
+    max_seconds: MaxSeconds = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
     results: ResultsOption = RESULTS,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
@@ -203,6 +204,8 @@ def run(
     paper, store = find_table(table), _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
     _check_protocol(paper, protocol)
+    if paper.shows == "seconds" and (workers > 1 or engine != "local"):
+        raise ConfigError(f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out")
     where = choose_dataset(paper, dataset)
     which = paper.id, where, protocol
     values = merge_values(tuned, which) if tuned else None
@@ -248,9 +251,10 @@ def tune(
     engine: EngineOption = "local",
     workers: WorkersOption = 1,
     address: AddressOption = None,
+    max_seconds: MaxSeconds = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the grids.", rich_help_panel=HOW)] = False,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Of sweeps.", rich_help_panel=HOW)] = (
-        Path("sweeps")
+        RESULTS / "tuning"
     ),
     data_root: DataRoot = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
@@ -259,6 +263,7 @@ def tune(
 
     Example: ocssl paper tune views --methods cla-b,cassle --workers 8
     """
+    from ocssl.common.console import short_value
     from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
@@ -266,10 +271,12 @@ def tune(
     from ocssl.paper.tuned import tuning_settings
     from ocssl.results import find_table
     from ocssl.runs.config import merged
-    from ocssl.sweeps.driver import resume_sweep, start_sweep
+    from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
+    from ocssl.sweeps.log import TrialLog
     from ocssl.sweeps.plan import parse_sweep
     from ocssl.sweeps.report import at_edges
 
+    stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     paper = find_table(table)
     _check_protocol(paper, protocol)
     where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
@@ -278,22 +285,36 @@ def tune(
         tuned = ", ".join(row.name for row in paper.rows if row.tuning)
         raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
     changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
-    best: list[Path] = []
+    info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+    plans = {}
     for row in rows:
         configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
         place = output / f"{paper.id}-{protocol}" / row.name
-        plan = parse_sweep({"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning})
-        grid = " × ".join(f"{name} {' '.join(map(str, values))}" for name, values in row.tuning.items())
-        typer.echo(f"{row.name}: {grid}, {len(plan.listed())} runs in {place}")
-        if dry_run:
+        given = {"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning}
+        plans[row.name, place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
+    best: list[Path] = []
+    for (name, place), plan in plans.items():
+        space = {setting: plan.options(setting) for setting in plan.space}
+        grid = " × ".join(f"{setting} {' '.join(map(short_value, values))}" for setting, values in space.items())
+        total, log = len(plan.listed()), TrialLog(place / "trials.jsonl")
+        done = sum(trial.state == "done" for trial in log.trials)
+        typer.echo(f"{name}: {grid}, {total} runs in {place}, {done} done")
+        if dry_run or (done < total and time.monotonic() >= stop_at):
             continue
-        info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
         begun = (place / "sweep.yaml").exists()
-        log = resume_sweep(place, runner, info) if begun else start_sweep(plan, place, runner, info)
+        log = (
+            resume_sweep(place, runner, info, stop_at=stop_at)
+            if begun
+            else start_sweep(plan, place, runner, info, stop_at=stop_at)
+        )
         winner = log.best()
+        if winner is None or any(trial.state == "open" for trial in log.trials):
+            continue
         best.append(place / "best.yaml")
-        for sentence in at_edges(plan, winner) if winner else []:
-            typer.echo(f"{row.name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+        for sentence in at_edges(plan, winner):
+            typer.echo(f"{name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+    if not dry_run and len(best) < len(rows):
+        typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
         options = " ".join(f"--tuned {quote(str(file))}" for file in best)
         typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")

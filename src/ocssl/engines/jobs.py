@@ -15,6 +15,7 @@ from ocssl.common.signals import Interrupted
 from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
 from ocssl.plugins import changed
 from ocssl.results.result import Result, read_result
+from ocssl.runs.evaluate import TransferResult, evaluate_on
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.runs.progress import Progress
@@ -55,11 +56,13 @@ class Job:
         name: unique among the jobs of one call of :meth:`Engine.run`.
         config: settings, as ``ocssl run --config`` takes them.
         folder: of the run. An unfinished run there is resumed; the result of a finished one is read.
+        probe_on: another data set to measure the encoder on when the run is over.
     """
 
     name: str
     config: Mapping[str, Any]
     folder: Path
+    probe_on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,17 @@ class JobResult:
     """A job that is over.
 
     Attributes:
-        result: of its run; None where the job failed.
-        error: why it failed, in one sentence.
+        result: of its run; None where the run failed.
+        error: why the run or the probe on another data set failed, in one sentence.
         attempts: how often it was started; more than once where its worker died.
+        transfer: accuracies on the other data set that the job names.
     """
 
     job: Job
     result: Result | None
     error: str | None
     attempts: int
+    transfer: TransferResult | None = None
 
 
 class Engine(Protocol):
@@ -98,7 +103,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Attempt:
-    """How one attempt at a job ended.
+    """How one attempt at a job ended: as :class:`JobResult` says.
 
     Attributes:
         retry: whether another attempt may end better. It may after an accident, and not after a refused setting.
@@ -107,6 +112,7 @@ class Attempt:
     result: Result | None = None
     error: str | None = None
     retry: bool = False
+    transfer: TransferResult | None = None
 
 
 def worker_died(how: str) -> Attempt:
@@ -116,17 +122,19 @@ def worker_died(how: str) -> Attempt:
 
 def run_once(job: Job, progress: Progress | None = None) -> Attempt:
     """Start, resume or read the run of a job in this process. Only a request to stop is raised."""
-    folder = RunFolder(job.folder)
+    folder, result = RunFolder(job.folder), None
     try:
-        return Attempt(_run(job, folder, progress))
+        result = _run(job, folder, progress)
+        return Attempt(result, transfer=_transfer(job))
     except Interrupted:
         raise
     except OcsslError as error:
-        return Attempt(error=str(error), retry=isinstance(error, OutOfMemoryError))  # another run may free its memory
+        retry = isinstance(error, OutOfMemoryError)  # another run may free its memory
+        return Attempt(result, str(error), retry)
     except Exception as error:
         if folder.config.exists():
             folder.note(traceback.format_exc())
-        return Attempt(error=f"{type(error).__name__}: {' '.join(str(error).split())}", retry=True)
+        return Attempt(result, f"{type(error).__name__}: {' '.join(str(error).split())}", retry=True)
 
 
 def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
@@ -142,6 +150,14 @@ def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     if difference := changed(result.plugins, config.plugins()):
         raise ConfigError(f"since '{folder.path}' was finished, {difference}; remove that run, or undo the change")
     return result
+
+
+def _transfer(job: Job) -> TransferResult | None:
+    """What the finished run's encoder is worth on the other data set."""
+    if job.probe_on is None:
+        return None
+    changes = {name: job.config[name] for name in ("data_root", "device") if name in job.config}
+    return evaluate_on(job.folder, job.probe_on, changes=changes, cache=False)
 
 
 class JobQueue:
@@ -171,4 +187,4 @@ class JobQueue:
             return None
         if attempt.retry and count > 1:
             error = f"{error} (the last of {count} attempts)"
-        return JobResult(job, attempt.result, error, count)
+        return JobResult(job, attempt.result, error, count, attempt.transfer)

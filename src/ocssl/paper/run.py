@@ -13,7 +13,7 @@ from ocssl.errors import DataError, OcsslError
 from ocssl.paper.plan import TablePlan, TableRun
 from ocssl.results.read import Store
 from ocssl.results.result import Curve, Result, probed_on, read_result
-from ocssl.runs.evaluate import TransferResult, evaluate_on
+from ocssl.runs.evaluate import TransferResult
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import experiment_key
 
@@ -50,7 +50,7 @@ def run_missing(
             file = results / f"{run.name}.json"
             done_elsewhere = run in plan.missing and file not in before and file.exists()
             if clock() < stop_at and not done_elsewhere:
-                yield Job(run.name, run.settings, run.folder)
+                yield Job(run.name, run.settings, run.folder, probed_on(run.dataset))
 
     for stage in (plan.first, plan.missing):
         ready = {run.name: run for run in stage}
@@ -67,14 +67,13 @@ def run_missing(
 def _outcome(run: TableRun, done: JobResult, store: Store, results: Path) -> RunOutcome:
     if done.result is None:
         return RunOutcome(run, error=done.error)
-    trained, target = done.result, probed_on(run.dataset)
+    trained = done.result
     try:
         if not store.has(experiment_key(run.config), trained.dataset, trained.seed):
             store_result(trained, results)
-        if target is None:
-            return RunOutcome(run, trained)
-        changes = {name: run.settings[name] for name in ("data_root", "device")}
-        result = transfer_result(trained, run, evaluate_on(run.folder, target, changes=changes))
+        if done.transfer is None:
+            return RunOutcome(run, None if done.error else trained, done.error)
+        result = transfer_result(trained, run, done.transfer)
         store_result(result, results)
         return RunOutcome(run, result)
     except OcsslError as error:

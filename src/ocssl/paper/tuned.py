@@ -68,7 +68,7 @@ def keep_values(values: TunedValues, results: Path, which: TunedFor) -> None:
 
 
 def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> TunedValues:
-    """lr and ω of a configuration, for the row with the same other settings."""
+    """The tuned values of a configuration, for the row with the same other settings."""
     table, dataset, protocol = find_table(which[0]), *which[1:]
     try:
         config = resolve(given)
@@ -82,6 +82,8 @@ def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> 
             apart[row.name] = _differences(configure(row, dataset, protocol), config, free)
     name, found = min(apart.items(), key=lambda entry: ("strategy" in entry[1], "stream" in entry[1], len(entry[1])))
     if not found:
+        if tuned.get("from_start") == configure(table.row(name), dataset, protocol).to_dict().get("from_start"):
+            tuned.pop("from_start", None)  # results of version 0.1 do not name it
         return {name: tuned}
     setting = next((setting for setting in found if setting in given), next(iter(found)))
     ours, theirs = found[setting]

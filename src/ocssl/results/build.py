@@ -193,8 +193,7 @@ def _terminal_rows(section: Section) -> list[tuple[str, Row, Group, str]]:
         for row in section.rows
         if row.tuned is not None
     ]
-    floors = () if section.table.shows == "seconds" else section.floors
-    return rows + [(row.label, row, row.ours, "ours") for row in floors]
+    return rows + [(row.label, row, row.ours, "ours") for row in section.floors]
 
 
 def section_differences(section: Section, to: str) -> Table:

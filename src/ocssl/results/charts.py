@@ -48,15 +48,19 @@ def chart_data(report: Report) -> Values:
     figures: list[Values] = []
     families: dict[tuple[str, str], Values] = {}
     for section in report.sections:
-        numbers = range(len(series), len(series) + sum(bool(g.final) for row in section.rows for g in row.distinct))
-        series += [_series(section, row, group, names) for row in section.rows for group in row.distinct if group.final]
+        timed = section.table.shows == "seconds"
+        shown_rows = [
+            (row, group) for row in section.rows for group in row.distinct if (group.seconds if timed else group.final)
+        ]
+        numbers = range(len(series), len(series) + len(shown_rows))
+        series += [_series(section, row, group, names) for row, group in shown_rows]
         facets = {"dataset": section.dataset, "method": section.method, "protocol": section.protocol}
         facets["protocolName"] = heading(section.protocol)
         # Rows that are variants of a few strategies cannot be told apart by colours.
         ablation = not section.is_unlisted and len({row.style for row in section.rows}) < len(section.rows) - 1
-        against_cbp = not ablation or section.table.id.startswith("passes")
+        against_cbp = not ablation or timed or section.table.id.startswith("passes")
         shown = {**facets, "title": section.title, "budget": section.table.budget, "series": list(numbers)}
-        if len(numbers) > 1 and not (ablation and against_cbp):
+        if len(numbers) > 1 and not timed and not (ablation and against_cbp):
             differs = section.protocol != "authors" and any(row.published for row in section.rows)
             figures.append(_figure("bars", section.id, {**shown, "caution": CAUTION if differs else ""}))
         if not ablation and any(is_curve(series[number]) for number in numbers):
@@ -100,11 +104,12 @@ def _against_cbp(families: Iterable[Values], series: list[Values]) -> Iterator[V
     taken: Counter[str] = Counter()
     for family in families:
         spent = [number for number in family["series"] if series[number]["cbp"]]
+        scored = [number for number in spent if series[number]["final"]["mean"] is not None]
         name = f"{dashed(family['title'])}-{family['protocol']}"
         taken[name] += 1
         name += f"-{taken[name]}" if taken[name] > 1 else ""  # the names of two data sets may have the same letters
-        if _is_apart(series[number]["cbp"] for number in spent):
-            yield _figure("budget", name, {**family, "series": spent})
+        if _is_apart(series[number]["cbp"] for number in scored):
+            yield _figure("budget", name, {**family, "series": scored})
         for device in sorted({series[number]["device"] for number in spent if series[number]["device"]}):
             timed = [number for number in spent if series[number]["device"] == device]
             title = f"{family['title']}, {device}"

@@ -7,7 +7,7 @@ against it, or is open: over three or more common seeds a difference is open whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -47,14 +47,16 @@ class Claim:
         text: the claim.
         comparisons: those that were run.
         note: what else belongs to the answer, in whole sentences.
-        tables: those whose runs answer it.
+        commands: those that make the results which answer it.
+        planned: how many comparisons there are once all of them were run.
     """
 
     name: str
     text: str
     comparisons: tuple[Comparison, ...] = ()
     note: str = ""
-    tables: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    planned: int = 0
 
     @property
     def answer(self) -> Answer:
@@ -70,10 +72,12 @@ class Claim:
 
     @property
     def evidence(self) -> str:
-        """Every comparison and the note as sentences; the command to run where there is nothing to compare."""
-        if not self.comparisons:
-            return f"To run: {'; '.join(f'ocssl paper run {table}' for table in self.tables)}."
-        return " ".join(filter(None, ("; ".join(comparison.text for comparison in self.comparisons) + ".", self.note)))
+        """Every comparison and the note as sentences, and what to run where not all was run."""
+        done = len(self.comparisons)
+        left = f"{done} of {self.planned} comparisons were run." if 0 < done < self.planned else ""
+        to_run = f"To run: {'; '.join(self.commands)}." if done < max(1, self.planned) else ""
+        said = "; ".join(comparison.text for comparison in self.comparisons) + "." if done else ""
+        return " ".join(filter(None, (said, self.note if done else "", left, to_run)))
 
 
 def claims(store: Store) -> list[Claim]:
@@ -101,26 +105,28 @@ def _above_iid(store: Store) -> Claim:
         for name in ("cla-r", "cla-e"):
             found += _compared(section, name, "iid")
     text, note = "CLA ends above i.i.d. training at equal CBP.", "Differences of Final, in points."
-    return Claim("iid", text, tuple(found), note, MAIN)
+    return Claim("iid", text, tuple(found), note, _run(*MAIN), planned=2 * len(MAIN))
 
 
 def _stagnation(store: Store) -> Claim:
-    found = []
+    found, planned = [], 0
     for table in PASSES:
         section = _section(store, table)
         for row in section.rows:
+            if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # once is enough
+                continue
+            planned += 1
             before = _row(section, row.name.removesuffix("-np6") + "-np3")
             difference = paired_difference(row.ours.final, before.ours.final) if before else None
-            if row.name.endswith("-np6") and difference is not None:
+            if difference is not None:
                 rises = difference.mean >= STAGNANT
                 iid = row.name.startswith("iid")
-                text = (
-                    f"{_where(section)}, {row.label.partition(',')[0]} {_signed(difference.mean)}{_seeds(difference)}"
-                )
+                where = _where(section) if row.method else heading(section.table.budget)
+                text = f"{where}, {row.label.partition(',')[0]} {_signed(difference.mean)}{_seeds(difference)}"
                 found.append(Comparison(rises if iid else not rises, text))
     note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
-    return Claim("passes", text, tuple(found), note, PASSES)
+    return Claim("passes", text, tuple(found), note, _run(*PASSES), planned)
 
 
 def _fifo(store: Store) -> Claim:
@@ -133,20 +139,23 @@ def _fifo(store: Store) -> Claim:
             found += _compared(section, *names, where=False)
             near += _compared(section, *names, number="knn_final", where=False)
     said = f"Final by linear probe, in points. By k-NN: {'; '.join(one.text for one in near)}." if near else ""
-    return Claim("memory", "FIFO is the best memory for CLA.", tuple(found), said, ("buffers",))
+    return Claim("memory", "FIFO is the best memory for CLA.", tuple(found), said, _run("buffers"), planned=4)
 
 
 def _downstream(store: Store) -> Claim:
-    found, tables = [], ("downstream-simsiam", "downstream-simclr")
+    """CLA-R less the highest of the other rows, over the seeds that both have."""
+    found: list[Comparison] = []
+    tables = ("downstream-simsiam", "downstream-simclr")
     for table in tables:
         section = _section(store, table)
-        finals = {row.label: fmean(row.ours.final.values()) for row in section.rows if row.ours.final}
-        cla_r = row_label("cla-r")
-        if cla_r in finals and len(finals) > 1:
-            best = max(finals, key=lambda label: finals[label])
-            text = f"{_where(section)}: {best} is highest with {finals[best]:.1f}, CLA-R has {finals[cla_r]:.1f}"
-            found.append(Comparison(best == cla_r, f"{text} (rows: {len(finals)} of {len(section.rows)})"))
-    return Claim("downstream", "CLA-R is best on other data sets.", tuple(found), tables=tables)
+        cla_r = _row(section, "cla-r")
+        others = [row for row in section.rows if row is not cla_r and row.ours.final]
+        if cla_r and cla_r.ours.final and others:
+            best = max(others, key=lambda row: _mean(row.ours.final))
+            counted = f", the highest of {len(others)} of {len(section.rows) - 1} other rows"
+            found += [replace(one, text=one.text + counted) for one in _compared(section, "cla-r", best.name)]
+    text, note = "CLA-R is best on other data sets.", "Differences of the linear probe on SVHN, in points."
+    return Claim("downstream", text, tuple(found), note, _run(*tables), planned=len(tables))
 
 
 def _learning_rates(store: Store) -> Claim:
@@ -161,10 +170,10 @@ def _learning_rates(store: Store) -> Claim:
             best = tried.setdefault((one.budget, name), {})
             lr = float(one.config["lr"])
             best[lr] = max(best.get(lr, 0.0), fmean(group.final.values()))
-    found = []
-    for budget in ("high", "low"):
+    found, budgets, aligned = [], ("high", "low"), ("cla-r", "cla-e", "cassle-r")
+    for budget in budgets:
         replay = tried.get((budget, "er"), {})
-        for name in ("cla-r", "cla-e", "cassle-r"):
+        for name in aligned:
             ours = tried.get((budget, name), {})
             common = ours.keys() & replay.keys()
             if len(common) > 1:
@@ -176,21 +185,32 @@ def _learning_rates(store: Store) -> Claim:
         "Alignment tolerates larger learning rates than replay alone.",
         "Final on validation images, the best ω.",
     )
-    return Claim("lr", text, tuple(found), note, ("high-simsiam",))
+    commands = tuple(
+        f"ocssl paper tune {table} --methods {','.join(('er-fifo', *aligned))}" for table in ("high-simsiam", "views")
+    )
+    return Claim("lr", text, tuple(found), note, commands, planned=len(budgets) * len(aligned))
 
 
 def _times(store: Store) -> Claim:
-    found = []
-    for table in PASSES:
-        section = _section(store, table)
-        for strategy in dict.fromkeys(row.name.rpartition("-")[0] for row in section.rows):
-            rows = [row for row in section.rows if row.name.rpartition("-")[0] == strategy and row.ours.seconds]
-            rates = {row.ours.cbp: _mean(row.ours.seconds) / row.ours.cbp for row in rows if row.ours.cbp}
-            if len(rates) > 1 and len({row.ours.devices for row in rows}) == 1:
-                spread = max(rates.values()) / min(rates.values())
-                text = f"{_where(section)}, {row_label(strategy)}: time per CBP differs by a factor of {spread:.2f}"
-                found.append(Comparison(spread <= SAME_RATE, text))
-    return Claim("time", "CBP is proportional to training time.", tuple(found), tables=("times",))
+    """Time per CBP at different n_p, at different b, and of different strategies."""
+    section = _section(store, "times")
+    rows = {row.name: row for row in section.rows if row.ours.seconds and row.ours.cbp}
+    strategies = list(dict.fromkeys(name.rpartition("-")[0] for name in rows))
+    sets = {
+        **{f"{row_label(one)} at n_p 1, 3 and 6": [f"{one}-np{n_p}" for n_p in (1, 3, 6)] for one in strategies},
+        **{f"{row_label(one)} at low and high CBP": [f"{one}-low", f"{one}-np3"] for one in strategies},
+        "all strategies at n_p 3": [f"{one}-np3" for one in strategies],
+    }
+    found, every = [], len({row.name.rpartition("-")[0] for row in section.rows})
+    for what, names in sets.items():
+        groups = [rows[name].ours for name in names if name in rows]
+        if len(groups) > 1 and len({group.devices for group in groups}) == 1:
+            rates = [_mean(group.seconds) / (group.cbp or 1) for group in groups]
+            spread = max(rates) / min(rates)
+            found.append(Comparison(spread <= SAME_RATE, f"{what}: {spread:.2f}"))
+    note = f"Factors between times per CBP; up to {SAME_RATE:g} counts as proportional."
+    text = "CBP is proportional to training time."
+    return Claim("time", text, tuple(found), note, _run("times"), planned=2 * every + 1)
 
 
 def _pretraining(store: Store) -> Claim:
@@ -201,7 +221,8 @@ def _pretraining(store: Store) -> Claim:
         for name in ("cla-r-iid", "cla-e-iid"):
             found += _compared(section, name, "iid-whole")
     text = "Early pretraining with CLA helps i.i.d. training at equal CBP."
-    return Claim("pretraining", text, tuple(found), tables=tables)
+    note = "Differences of Final, in points."
+    return Claim("pretraining", text, tuple(found), note, _run(*tables), planned=2 * len(tables))
 
 
 CLAIMS: tuple[Callable[[Store], Claim], ...] = (
@@ -254,6 +275,11 @@ def _label(section: Section, name: str) -> str:
 
 
 # ---------------------------------------------------------------------- parts of answers
+
+
+def _run(*tables: str) -> tuple[str, ...]:
+    """The commands that fill these tables."""
+    return tuple(f"ocssl paper run {table}" for table in tables)
 
 
 def _section(store: Store, table: str) -> Section:

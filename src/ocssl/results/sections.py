@@ -187,7 +187,7 @@ def _section(store: Store, table: PaperTable, dataset: str, protocol: Protocol, 
     floors = (
         Row(name, label, FLOOR_STYLE, _floor(store, name, groups), ranked=False)
         for name, label in FLOORS.items()
-        if name not in held
+        if name not in held and table.shows == "accuracy"
     )
     return Section(table, dataset, protocol, rows, tuple(floors))
 
@@ -342,12 +342,12 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
     """Read a folder of results.
 
     A section is in the report if it has a result or a problem that no section before it has: some runs belong in many
-    tables. Training times are a column and a figure, so tables of times are left out.
+    tables.
     """
     store = read_results(folder)
     if not store.files and not store.problems:
         raise DataError(f"'{folder}' holds no results; 'ocssl paper run' or 'ocssl run' makes some")
-    listed = [found for table in TABLES.values() if table.shows == "accuracy" for found in sections_of(store, table)]
+    listed = [found for table in TABLES.values() for found in sections_of(store, table)]
     shown: list[Section] = []
     seen: set[Path | Problem] = set()
     for section in (*listed, *unlisted(store, listed)):

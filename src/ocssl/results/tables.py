@@ -75,10 +75,11 @@ class PaperRow:
         )
 
     @property
-    def tuning(self) -> dict[str, list[float]]:
-        """Learning rates and ω that its tuning tries; empty where it is not tuned."""
-        grids: dict[str, dict[str, list[float]]] = read_yaml("tables")["tuning"].get(self.settings.get("budget"), {})
-        return grids.get(self.name, {})
+    def tuning(self) -> dict[str, list[float | bool]]:
+        """Values that its tuning tries, by setting; empty where it is not tuned."""
+        grid: dict[str, list[float | bool]]
+        grid = read_yaml("tables")["tuning"].get(self.settings.get("budget"), {}).get(self.name, {})
+        return grid
 
     def matches(self, result: Result, tuned: Settings) -> bool:
         """Whether a result of the row's kind belongs in it: its other settings are declared here or the paper's.

@@ -1,10 +1,11 @@
-"""Learning rates and ω that we tuned, kept beside the results.
+"""Learning rates and settings of the alignment that we tuned, kept beside the results.
 
 The paper's were tuned for the authors' augmentation. A file ``tuned/TABLE@DATASET@PROTOCOL.yaml`` beside the results
 maps rows of that table to other values, and results with these values fill the columns called *tuned*::
 
     er-fifo: {lr: 0.2}
     cla-e: {lr: 0.3, omega: 1.0}
+    cassle: {lr: 0.03, omega: 1.0, from_start: true}
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from ocssl.common.console import shown
 from ocssl.common.yaml import from_file
@@ -23,16 +24,19 @@ from ocssl.results.result import PROTOCOLS, Protocol
 from ocssl.results.tables import PaperTable, find_table
 
 FOLDER = "tuned"
-TUNABLE = ("lr", "omega")
+TUNABLE = ("lr", "omega", "from_start")
 WITHOUT_OMEGA = frozenset({"iid", "er", "finetune", "lump", "minred", "scale", "osiris-r"})
+WITH_BORDERS = frozenset({"cassle", "cassle-r"})
 
 TunedFor = tuple[str, str, Protocol]
 """A table's id, a data set and a protocol."""
-TunedValues = Mapping[str, Mapping[str, float]]
-"""lr and ω by row."""
+TunedValues = Mapping[str, Mapping[str, float | bool]]
+"""lr, ω and ``from_start`` by row."""
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-NUMBERS: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Literal["lr", "omega"], Number], Field(min_length=1)])
+VALUES: TypeAdapter[Any] = TypeAdapter(
+    Annotated[dict[Literal["lr", "omega", "from_start"], Number | StrictBool], Field(min_length=1)]
+)
 
 
 def tuned_path(results: Path, which: TunedFor) -> Path:
@@ -56,21 +60,24 @@ def check_values(given: Mapping[Any, object], table: PaperTable, path: Path) -> 
     Args:
         given: the content of the file ``path``.
     """
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float | bool]] = {}
     for name, values in given.items():
         try:
             row = table.row(name)
-            found[name] = dict(NUMBERS.validate_python(values))
+            found[name] = dict(VALUES.validate_python(values))
         except ConfigError as error:
             raise ConfigError(f"'{path}': {error}") from error
         except ValidationError as error:
             raise ConfigError(
-                f"'{path}' must give {shown(name)} numbers of at least 0 for lr, omega or both, not {shown(values)}"
+                f"'{path}' must give {shown(name)} numbers of at least 0 for lr or omega, or true or false for "
+                f"from_start, not {shown(values)}"
             ) from error
         if row.untrained:
             raise ConfigError(f"'{path}' gives {name} values, but nothing is trained there; leave it out")
-        if "omega" in found[name] and row.strategy in WITHOUT_OMEGA:
-            raise ConfigError(f"'{path}' gives {name} an omega, which its strategy does not read; leave it out")
+        unread = {"omega": row.strategy in WITHOUT_OMEGA, "from_start": row.strategy not in WITH_BORDERS}
+        for setting in found[name]:
+            if unread.get(setting):
+                raise ConfigError(f"'{path}' gives {name} {setting}, which its strategy does not read; leave it out")
         for setting, value in found[name].items():
             if (own := row.settings.get(setting, value)) != value:
                 raise ConfigError(f"'{path}' gives {name} {setting} {value:g}, but the row is about {own:g}")

@@ -80,11 +80,15 @@ class CaSSLe(Aligned):
     Source: Fini et al., CVPR 2022, arXiv:2112.04215.
     """
 
+    class Options(Aligned.Options):
+        from_start: bool = setting(False, "Align to the untrained network in the first experience.", since="0.2")
+
     label = "CaSSLe"
     aligned: ClassVar[Rows] = "stream"
 
-    def __init__(self, setup: Setup, options: Aligned.Options) -> None:
+    def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options, Snapshot(setup.encoder))
+        self.target.ready = options.from_start
 
 
 @register("cassle-r")

@@ -99,11 +99,7 @@ class CaSSLeAuthors(AlignedVariant, CaSSLe):
     """Aligns to the untrained network in the first experience."""
 
     class Options(AlignedVariant.Options, CaSSLe.Options):
-        from_start: bool = setting(True, "Align to the untrained network in the first experience.")
-
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.target.ready = options.from_start
+        from_start: bool = setting(True, CaSSLe.Options.model_fields["from_start"].description or "")
 
 
 @register("cassle", variant="original")

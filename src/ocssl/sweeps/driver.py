@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,11 +27,20 @@ from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials
 
 
-def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+def start_sweep(
+    sweep: Sweep,
+    output: str | Path,
+    engine: Engine,
+    info: Callable[[str], None] = print,
+    *,
+    stop_at: float = float("inf"),
+) -> TrialLog:
     """Begin a sweep in an empty or new folder and complete it.
 
     Args:
         info: is called with a line after each run.
+        stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits for
+            :func:`resume_sweep`, and so does ``best.yaml``.
     """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
@@ -41,15 +51,21 @@ def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, info: Callable
     with locked(folder):
         with writing(folder):
             atomic_write(folder / "sweep.yaml", sweep.to_yaml())
-        return _search(sweep, folder, engine, info)
+        return _search(sweep, folder, engine, info, stop_at)
 
 
-def resume_sweep(output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+def resume_sweep(
+    output: str | Path,
+    engine: Engine,
+    info: Callable[[str], None] = print,
+    *,
+    stop_at: float = float("inf"),
+) -> TrialLog:
     """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
     folder = Path(output)
     sweep = read_started(folder)
     with locked(folder):
-        return _search(sweep, folder, engine, info)
+        return _search(sweep, folder, engine, info, stop_at)
 
 
 def read_started(folder: Path) -> Sweep:
@@ -65,12 +81,12 @@ def _command(folder: Path) -> str:
     return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
 
 
-def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:
+def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None], stop_at: float) -> TrialLog:
     log = TrialLog(folder / "trials.jsonl")
     _check_unchanged(sweep, folder, log)
     jobs: dict[str, tuple[Trial, int]] = {}
     try:
-        for done in engine.run(_jobs(sweep, folder, engine, log, jobs)):
+        for done in engine.run(_until(stop_at, _jobs(sweep, folder, engine, log, jobs))):
             trial, seed = jobs.pop(done.job.name)
             if done.result is None:
                 log.record(trial, seed, reason=done.error)
@@ -80,12 +96,12 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped
-    best = log.best()
+    best, is_over = log.best(), not any(trial.state == "open" for trial in log.trials)
     with writing(folder):
         atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
-        if best is not None:
+        if best is not None and is_over:
             atomic_write(folder / "best.yaml", best_yaml(sweep, log, best))
-    if best is None:
+    if best is None and is_over:
         first = log.trials[0]
         raise ConfigError(f"every configuration failed ({len(log.trials)}), the first because: {first.reason}")
     return log
@@ -136,6 +152,14 @@ def _jobs(
             name = f"trial {trial.number}, seed {seed}"
             jobs[name] = trial, seed
             yield Job(name, sweep.run_settings(trial.values, seed), folder / trial.folder / f"seed{seed}")
+
+
+def _until(stop_at: float, jobs: Iterator[Job | None]) -> Iterator[Job | None]:
+    """The jobs that are asked for before a time."""
+    for job in jobs:
+        if time.monotonic() >= stop_at:
+            return
+        yield job
 
 
 def _line(sweep: Sweep, log: TrialLog, trial: Trial, seed: int) -> str:
