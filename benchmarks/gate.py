@@ -55,8 +55,11 @@ def encoders(images: Tensor, backbone: str) -> Iterator[tuple[str, FrozenEncoder
 
 
 def rho(first: list[float], second: list[float]) -> float:
-    """Spearman's rank correlation."""
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (first, second)]
+    """Spearman's rank correlation; equal values share the mean of their ranks."""
+    ranks = []
+    for values in (first, second):
+        _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((counts.cumsum() - (counts - 1) / 2)[place])
     return float(np.corrcoef(*ranks)[0, 1])
 
 

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from helpers.settings import TINY
 from ocssl import Learner, pretrained
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError, OcsslError
 from ocssl.export import load, of_learner, publish
@@ -22,15 +23,6 @@ from ocssl.export.formats import export
 from ocssl.nn import ConvNet, EfficientNetLite0, ResNet18, build_backbone
 from ocssl.nn.efficientnet import PACKAGE
 
-SMALL: dict[str, Any] = {
-    "stream_batch": 4,
-    "batch": 8,
-    "passes": 1,
-    "hidden_dim": 8,
-    "output_dim": 8,
-    "memory_size": 16,
-}
-TINY = {**SMALL, "device": "cpu"}
 MEAN, STD = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
 
 

@@ -10,6 +10,11 @@ True
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class OcsslError(Exception):
     """Base of every error that ocssl raises on purpose."""
@@ -54,6 +59,20 @@ def unreadable(path: object, error: OSError | UnicodeDecodeError) -> str:
     "cannot read 'a.yaml': No such file or directory"
     """
     return f"cannot read '{path}': {error.strerror if isinstance(error, OSError) else 'it is not text'}"
+
+
+def first_misfit(error: ValidationError) -> str:
+    """Where the content of a saved file differs first from what was expected, and how.
+
+    >>> from pydantic import TypeAdapter, ValidationError
+    >>> try:
+    ...     TypeAdapter(dict[str, int]).validate_python({"seen": "x"}, strict=True)
+    ... except ValidationError as error:
+    ...     first_misfit(error)
+    'seen: Input should be a valid integer'
+    """
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def missing_extra(package: str, extra: str, purpose: str, command: str | None = None) -> MissingExtraError:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.common.files import not_a_path, read_file
-from ocssl.errors import CheckpointError, ConfigError, unreadable
+from ocssl.errors import CheckpointError, ConfigError, first_misfit, unreadable
 from ocssl.imaging import Fit
 from ocssl.nn import backbones
 from ocssl.nn.backbones import InputSpec, inputs_of, is_factory, timm_model
@@ -332,9 +332,7 @@ def read_encoder(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         for name in ("backbone", "image_size", "mean", "std"):
             facts[name]
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {where}: {first['msg']}") from error
+        raise CheckpointError(f"'{path}' does not fit this version of ocssl: {first_misfit(error)}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
     except OSError as error:

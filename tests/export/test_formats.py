@@ -12,12 +12,14 @@ import pytest
 import torch
 from PIL import Image
 
+from helpers.settings import TINY
 from ocssl import Learner
 from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.export import FrozenEncoder, load, of_learner, publish
 from ocssl.export.formats import export, formats
 from ocssl.export.hub import write_hub_folder
+from ocssl.nn import EfficientNetLite0
 
 SIZE = 16
 IMAGES = np.random.default_rng(0).integers(0, 256, (9, SIZE, SIZE, 3), dtype=np.uint8)
@@ -46,6 +48,30 @@ def test_onnx_agrees_for_every_batch_size(encoder: FrozenEncoder, tmp_path: Path
         assert np.abs(features - encoder.transform(IMAGES[:count])).max() < 1e-4
     story = json.loads(session.get_modelmeta().custom_metadata_map["ocssl"])
     assert story["cbp"] == encoder.facts["cbp"]
+
+
+def test_an_adapted_pretrained_network_is_exported(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    torch.save(EfficientNetLite0().state_dict(), file := tmp_path / "w.pth")
+    settings = {"weights": str(file), "backbone": "efficientnet-lite0", "image_size": 2 * SIZE, "heads_first": 0}
+    learner = Learner(strategy="adapt", lr=0.05, **settings, **TINY).partial_fit(IMAGES.repeat(2, 1).repeat(2, 2))
+    publish(learner, tmp_path / "encoder")
+    file.unlink()
+    encoder = load(tmp_path / "encoder")
+    images = np.random.default_rng(1).integers(0, 256, (3, 2 * SIZE, 2 * SIZE, 3), dtype=np.uint8)
+    wanted = learner.transform(images)
+    original = learner.train_state.strategy.original.network.backbone.state_dict()  # type: ignore[union-attr]
+    assert not all(map(torch.equal, original.values(), learner.network.state_dict().values()))
+    export(encoder, tmp_path / "e.safetensors", "safetensors")
+    for path in ("encoder", "e.safetensors"):
+        np.testing.assert_allclose(load(tmp_path / path).transform(images), wanted, rtol=0, atol=1e-5)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export(encoder, tmp_path / "e.onnx", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "e.onnx", providers=["CPUExecutionProvider"])
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    for count in (1, 3):
+        (features,) = session.run(["features"], {"images": pixels[:count].numpy()})
+        assert np.abs(features - wanted[:count]).max() < 1e-4
 
 
 def test_torchscript_agrees_without_any_of_our_code(encoder: FrozenEncoder, tmp_path: Path) -> None:

@@ -109,6 +109,25 @@ def test_a_second_start_goes_on_with_the_smaller_rate_and_takes_the_same_command
         guarded(ordered, tmp_path / "state", lr=0.1)
 
 
+def test_going_back_never_reads_the_source_of_the_weights_again(ordered: Path, tmp_path: Path) -> None:
+    torch.save(projecting().state_dict(), file := tmp_path / "w.pth")
+    blank = projecting()
+    torch.nn.init.zeros_(blank[2].weight)
+    lines: list[str] = []
+
+    def info(line: str) -> None:
+        lines.append(line)
+        file.unlink(missing_ok=True)
+
+    learner, _ = guarded(ordered, tmp_path / "state", lr=100.0, backbone=blank, weights=str(file), info=info)
+    assert "from the weights" in lines[0]
+    assert learner.lr < 100.0
+    start = Learner(**{**TINY, "backbone": projecting(), "mean": learner.mean, "std": learner.std})
+    assert share_in_time(published(tmp_path / "state")) >= share_in_time(start.transform(scenes()))
+    again, _ = guarded(ordered, tmp_path / "state", backbone=projecting())
+    assert again.config == learner.config
+
+
 def test_images_without_an_order_are_found_and_judged_by_rank(shuffled: Path, tmp_path: Path) -> None:
     _, lines = guarded(shuffled, tmp_path / "state", lr=100.0)
     assert any(line.startswith("the images have no order in time") for line in lines)

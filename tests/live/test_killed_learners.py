@@ -9,12 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from frames import tiny_options, write_frames
 from safetensors.numpy import load_file
 
 from helpers.command import Command, Process, wait_for
+from helpers.settings import tiny_flags
 from ocssl.export.encoder import published_version
 from ocssl.live.seen import SeenIndex
+from ocssl.nn import ConvNet
 
 COUNT = 202  # two more than whole minibatches
 WRITES_PER_SAVE = 12  # attempts to bring something safely to disk: learner, gate, their place, encoder
@@ -92,6 +95,30 @@ def test_ten_kills_at_random_moments_and_each_frame_is_learned_once_bit_for_bit(
     process = start(ocssl, frames, state)
     assert process.wait() == 0, process.err
     assert contents(state, frames) == undisturbed
+
+
+def test_a_pretrained_start_is_killed_and_goes_on_bit_for_bit_without_its_source(
+    ocssl: Command, tmp_path: Path
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(104)).resolve()
+    torch.save(ConvNet(ConvNet.Options(width=8)).state_dict(), file := tmp_path / "w.pth")
+    source = ("--from", file, "--backbone", "convnet", "--image-size", 8, "--set", "heads_first=5", *tiny_flags())
+
+    def learn(state: Path, *more: object, **conditions: object) -> int:
+        options = ("--save-every", 0.01, "--check-every", 20, *more)
+        return ocssl.start("learn", frames, "--state", state, *options, **conditions).wait()
+
+    assert learn(tmp_path / "whole", *source) == 0
+    wanted = contents(tmp_path / "whole", frames)
+    assert wanted["facts"]["config"]["strategy"] == "adapt"  # type: ignore[index]
+    assert wanted["decisions"]["quality"] is not None  # type: ignore[index]
+    state = tmp_path / "killed"
+    assert learn(state, *source, die_at_sync=3 * WRITES_PER_SAVE + 5) == -signal.SIGKILL
+    file.unlink()
+    for moment in (WRITES_PER_SAVE, 2 * WRITES_PER_SAVE + 7):
+        assert learn(state, die_at_sync=moment) == -signal.SIGKILL
+    assert learn(state) == 0
+    assert contents(state, frames) == wanted
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -13,21 +13,12 @@ from frames import write_frames, write_tar
 from PIL import Image
 
 from helpers.command import Command
+from helpers.settings import TINY, tiny_flags
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export import load
 from ocssl.live import learn
 from ocssl.nn import ConvNet, EfficientNetLite0
 from ocssl.nn.efficientnet import PACKAGE
-
-TINY: dict[str, Any] = {
-    "stream_batch": 4,
-    "batch": 8,
-    "passes": 1,
-    "hidden_dim": 8,
-    "output_dim": 8,
-    "memory_size": 16,
-    "device": "cpu",
-}
 
 
 def start(frames: Path, state: Path, **given: Any) -> tuple[Any, list[str]]:
@@ -160,8 +151,7 @@ def test_a_factory_in_the_current_folder_is_named_on_the_command_line(ocssl: Com
     source += "nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
     (ocssl.folder / "cwd_net.py").write_text(source)
     assert importlib.util.find_spec("cwd_net") is None
-    words = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", "--from", "cwd_net:make", *words)
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", "--from", "cwd_net:make", *tiny_flags())
     assert code == 0, err
     assert "with cwd_net:make, pretrained, batch 8" in err
     code, _, err = ocssl("embed", tmp_path / "state", frames, "-o", tmp_path / "f.parquet")

@@ -222,7 +222,9 @@ def test_blocks_of_a_network() -> None:
 
 @pytest.mark.parametrize("wrong", ["last", "last:0", "last:-1", "some", "", 3])
 def test_other_words_for_what_learns_are_refused(wrong: object) -> None:
-    with pytest.raises(ConfigError, match="train must be 'all', 'norms' or 'last:N' with N of at least 1, not"):
+    with pytest.raises(
+        ConfigError, match="train must be 'all', 'norms', 'last:N' or 'lora:N' with N of at least 1, not"
+    ):
         parse_learner({"strategy": "adapt", "train": wrong})
 
 

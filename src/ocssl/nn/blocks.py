@@ -1,4 +1,4 @@
-"""Which weights of a network are trained: all, those of its norms, or those of its last blocks."""
+"""Which weights of a network are trained: all, those of its norms, those of its last blocks, or none of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def select_trained(network: nn.Module, trained: str) -> None:
     """Freeze all parameters of a network that are not chosen.
 
     Args:
-        trained: ``"all"``; ``"norms"``: scales and shifts of norms; ``"last:N"``: the last N :func:`blocks`.
+        trained: ``"all"``; ``"norms"``: scales and shifts of norms; ``"last:N"``: the last N :func:`blocks`;
+            ``"lora:N"``: none, because :class:`~ocssl.nn.lora.LowRank` has what learns.
 
     >>> network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     >>> select_trained(network, "last:1")
@@ -56,6 +57,8 @@ def select_trained(network: nn.Module, trained: str) -> None:
         kept = {parameter for norm in norms for parameter in norm.parameters()}
         if not kept:
             raise ConfigError("train='norms' trains nothing: the backbone has no norm with weights; use 'all'")
+    elif trained.startswith("lora:"):
+        kept = set()
     else:
         number, known = int(trained.removeprefix("last:")), blocks(network)
         if number > len(known):

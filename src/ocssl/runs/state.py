@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from ocssl.common.files import now
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, first_misfit
 from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
 from ocssl.results.result import Curve, Result
@@ -72,9 +72,7 @@ class RunState:
             known["measured"] = {name: _measurement(entry) for name, entry in saved["measured"].items()}
             return cls(**known)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise CheckpointError(f"the checkpoint's state does not fit: {where}: {first['msg']}") from error
+            raise CheckpointError(f"the checkpoint's state does not fit: {first_misfit(error)}") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"the checkpoint's state does not fit this version of ocssl: {error!r}") from error
 

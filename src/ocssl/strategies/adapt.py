@@ -4,12 +4,18 @@ f are backbone features of the network in training, f₀ those of the original n
 learned linear map that starts as the identity. What is deployed has the weights α θ̄ + (1 − α) θ₀: θ̄ is a moving average
 of the backbone's weights, and θ₀ are the original's.
 
+Where ``train=lora:R``, a linear layer has the weights W₀ + B A in training, and only A and B learn. After each step the
+backbone gets these sums as its weights, so it is an ordinary network, and average, mixture and exports know nothing of
+A and B. A method's target network follows one step later than otherwise.
+
 The strategy is our own. Alignment to the past through a learned map is that of CaSSLe (arXiv:2112.04215) and CLA
 (arXiv:2507.10434). Mixed weights come from:
 
 Mitchell Wortsman, Gabriel Ilharco, Jong Wook Kim, Mike Li, Simon Kornblith, Rebecca Roelofs, Raphael Gontijo-Lopes,
 Hannaneh Hajishirzi, Ali Farhadi, Hongseok Namkoong and Ludwig Schmidt. Robust Fine-Tuning of Zero-Shot Models. CVPR
 2022. arXiv:2109.01903.
+
+LoRA is that of Hu et al., ICLR 2022, arXiv:2106.09685.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import annotated_types
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ocssl.batch import Step, StepOutput
 from ocssl.errors import ConfigError
@@ -28,12 +35,14 @@ from ocssl.memory import Memory
 from ocssl.nn import Average, Encoder, Features, Head, frozen_copy
 from ocssl.nn.blocks import blocks, select_trained
 from ocssl.nn.ema import copy_weights
+from ocssl.nn.lora import LowRank
 from ocssl.optim import Optimizer, ParameterGroup
 from ocssl.options import setting
 from ocssl.strategies.base import Setup, Strategy, register
 from ocssl.strategies.targets import EncoderCopy
 
-Trained = Annotated[str, annotated_types.doc("'all', 'norms' or 'last:N' with N of at least 1")]
+Trained = Annotated[str, annotated_types.doc("'all', 'norms', 'last:N' or 'lora:N' with N of at least 1")]
+LORA = "lora:"
 
 
 class Original(EncoderCopy):
@@ -50,7 +59,8 @@ class Adapt(Strategy):
     """Trains a given network gently, aligned to itself as it was given; its average, mixed with that, is deployed.
 
     Source: our own; alignment as in Fini et al., CVPR 2022, arXiv:2112.04215, and Cignoni et al., CoLLAs 2025,
-    arXiv:2507.10434; mixed weights: Wortsman et al., CVPR 2022, arXiv:2109.01903.
+    arXiv:2507.10434; mixed weights: Wortsman et al., CVPR 2022, arXiv:2109.01903; LoRA: Hu et al., ICLR 2022,
+    arXiv:2106.09685.
     """
 
     label = "adapting"
@@ -62,9 +72,9 @@ class Adapt(Strategy):
         )
         train: Trained = setting(
             "all",
-            "What learns of the backbone: `all`, `norms` (scales and shifts of its norms), or `last:N` (its last N "
-            "blocks).",
-            pattern=r"^(all|norms|last:[1-9]\d{0,4})$",
+            "What learns of the backbone: `all`, `norms` (scales and shifts of its norms), `last:N` (its last N "
+            "blocks), or `lora:N` (changes of rank N to its linear layers, for transformers).",
+            pattern=r"^(all|norms|(last|lora):[1-9]\d{0,4})$",
             since="0.2",
         )
         backbone_lr: float = setting(
@@ -117,6 +127,8 @@ class Adapt(Strategy):
         self.omega, self.rows, self.hold_norm = options.omega, options.aligned, options.hold_norm
         self.heads_first, self.layer_decay = options.heads_first, options.layer_decay
         backbone, width = setup.encoder.backbone, setup.dims.feature
+        rank = options.train.removeprefix(LORA)
+        self.low_rank = LowRank(backbone, int(rank)) if options.train != rank else None
         select_trained(backbone, options.train)
         linear = nn.Linear(width, width, bias=False)
         nn.init.eye_(linear.weight)
@@ -142,7 +154,12 @@ class Adapt(Strategy):
     def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
         """The forward pass, with the backbone in evaluation mode where its norms are held."""
         encoder.backbone.train(not self.hold_norm)
-        return super().encode(encoder, views, joint)
+        if self.low_rank is None:
+            return super().encode(encoder, views, joint)
+        weights = self.low_rank.weights(self.original.network.backbone)
+        changed = {f"backbone.{name}": weight for name, weight in weights.items()}
+        features: Features = functional_call(encoder, changed, (views, joint))
+        return features
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """−ω cos(A f, f₀)."""
@@ -157,6 +174,9 @@ class Adapt(Strategy):
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """The average includes the new weights; after ``heads_first`` steps the backbone begins to learn."""
         super().after_step(output, encoder, memory)
+        if self.low_rank is not None:
+            for name, weight in self.low_rank.weights(self.original.network.backbone).items():
+                encoder.backbone.get_parameter(name).copy_(weight)
         self.average.update(encoder.backbone)
         self.steps.add_(1)
         self._set_shares()
@@ -176,7 +196,9 @@ class Adapt(Strategy):
     def _trained(self, backbone: nn.Module) -> list[list[nn.Parameter]]:
         """Trained parameters by group, from the bottom up; a group without any has no place."""
         groups = blocks(backbone) if self.layer_decay < 1 else [list(backbone.parameters())]
-        return [kept for group in groups if (kept := [p for p in group if p.requires_grad])]
+        learns = {p: [p] for p in backbone.parameters() if p.requires_grad}
+        learns |= {} if self.low_rank is None else self.low_rank.factors(backbone)
+        return [kept for group in groups if (kept := [one for p in group for one in learns.get(p, ())])]
 
     def _set_shares(self) -> None:
         self.shares.copy_(self.rates * (self.steps >= self.heads_first))
