@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.steps import begun
-from ocssl.losses import coding_rate, mean_agreement, sigreg
+from ocssl.losses import coding_rate, mean_agreement, nt_xent, sigreg
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -111,6 +111,13 @@ def test_with_the_rule_agreement_and_rate_keep_their_proportion_for_any_n(copies
         torch.testing.assert_close(other, part / copies)
     _, unruled = gradients(many)
     torch.testing.assert_close(unruled, rate)  # and not a share of it
+
+
+def test_emp_and_simclr_are_added_with_equal_attraction() -> None:
+    method, _, step = begun("emp-simclr", 3, temperature=0.1, contrast_weight=2.0, rate_batch=7)
+    views = step.features.projected
+    expected = begun("emp", 3, rate_batch=7)[0].loss(step) + 2 * 0.1 * nt_xent(*views, temperature=0.1)
+    torch.testing.assert_close(method.loss(step), expected)
 
 
 def test_two_orthogonal_views_agree_with_their_mean_by_half_a_right_angle() -> None:
