@@ -93,6 +93,7 @@ CHANGES: list[dict[str, object]] = [
     {"early_passes": 4, "early_images": 100},
     {"early_passes": 5, "early_images": 100},
     {"early_passes": 4, "early_images": 200},
+    {"early_images": 100},
     {"probe": {"lr": 0.1}},
     {"probe": {"lr": 0.2}},
     {"init_from": "runs/cifar100-simsiam-er-fifo-high-clean-seed0"},

@@ -100,7 +100,7 @@ def test_passes_of_the_first_images_are_planned(train: Subset) -> None:
         make_schedule(settings(**early, cbp=10860), train, views=2)
     with pytest.raises(ConfigError, match="no early_passes"):
         make_schedule(settings(stream="iid", **early), train, views=2)
-    with pytest.raises(ConfigError, match="go together"):
+    with pytest.raises(ConfigError, match="set early_images, too"):
         settings(early_passes=2)
 
 

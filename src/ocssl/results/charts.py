@@ -150,8 +150,8 @@ def _steps(run: ResultFile) -> float:
     """Optimiser steps, as the paper counts them: n_p · N / b_s, with the passes of the first images."""
     config, samples = run.result.config, run.result.samples
     passes = samples * config["passes"]
-    if early := config.get("early_passes"):
-        passes += min(samples, config["early_images"]) * (early - config["passes"])
+    if early := config.get("early_images"):
+        passes += min(samples, early) * (config["early_passes"] - config["passes"])
     return float(passes / config["stream_batch"])
 
 

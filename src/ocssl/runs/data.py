@@ -266,7 +266,7 @@ def _order(config: RunConfig) -> dict[str, Any]:
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
     batch, classes = config.learner.batch, _classes_of(train, train.indices)
-    if config.learner.early_passes is not None:
+    if config.learner.early_images:
         raise ConfigError("i.i.d. training has no early_passes; leave early_passes and early_images out")
     if left is None:
         # Equal cost: an experience drops its last, incomplete minibatch, so an online stream may be a little shorter.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shlex
 import signal
+import time
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from ocssl.common.files import atomic_write, locked, writing
@@ -26,30 +28,41 @@ from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials
 
 
-def start_sweep(sweep: Sweep, output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+def start_sweep(
+    sweep: Sweep,
+    output: str | Path,
+    engine: Engine,
+    info: Callable[[str], None] = print,
+    *,
+    stop_at: float = float("inf"),
+) -> TrialLog:
     """Begin a sweep in an empty or new folder and complete it.
 
     Args:
         info: is called with a line after each run.
+        stop_at: time of :func:`time.monotonic` from which on no run is started; the rest is left for
+            :func:`resume_sweep`.
     """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
-        hint = f"go on with it ({_command(folder)}) or " if (folder / "sweep.yaml").exists() else ""
+        hint = f"go on with it ({go_on(folder)}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
     if sweep.search == "tpe":
         import_optuna()
     with locked(folder):
         with writing(folder):
             atomic_write(folder / "sweep.yaml", sweep.to_yaml())
-        return _search(sweep, folder, engine, info)
+        return _search(sweep, folder, engine, info, stop_at)
 
 
-def resume_sweep(output: str | Path, engine: Engine, info: Callable[[str], None] = print) -> TrialLog:
+def resume_sweep(
+    output: str | Path, engine: Engine, info: Callable[[str], None] = print, *, stop_at: float = float("inf")
+) -> TrialLog:
     """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
     folder = Path(output)
     sweep = read_started(folder)
     with locked(folder):
-        return _search(sweep, folder, engine, info)
+        return _search(sweep, folder, engine, info, stop_at)
 
 
 def read_started(folder: Path) -> Sweep:
@@ -60,17 +73,18 @@ def read_started(folder: Path) -> Sweep:
     return read_sweep(file)
 
 
-def _command(folder: Path) -> str:
+def go_on(folder: Path) -> str:
     """The command that resumes a sweep, ready for a shell."""
     return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
 
 
-def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None]) -> TrialLog:
+def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None], stop_at: float) -> TrialLog:
     log = TrialLog(folder / "trials.jsonl")
     _check_unchanged(sweep, folder, log)
     jobs: dict[str, tuple[Trial, int]] = {}
     try:
-        for done in engine.run(_jobs(sweep, folder, engine, log, jobs)):
+        in_time = takewhile(lambda _: time.monotonic() < stop_at, _jobs(sweep, folder, engine, log, jobs))
+        for done in engine.run(in_time):
             trial, seed = jobs.pop(done.job.name)
             if done.result is None:
                 log.record(trial, seed, reason=done.error)
@@ -79,13 +93,13 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
             info(_line(sweep, log, trial, seed))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
-        raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped
+        raise Interrupted(f"the sweep was stopped; go on with: {go_on(folder)}", number) from stopped
     best = log.best()
     with writing(folder):
         atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
         if best is not None:
             atomic_write(folder / "best.yaml", best_yaml(sweep, log, best))
-    if best is None:
+    if best is None and log.trials and all(trial.state == "failed" for trial in log.trials):
         first = log.trials[0]
         raise ConfigError(f"every configuration failed ({len(log.trials)}), the first because: {first.reason}")
     return log
