@@ -1,7 +1,7 @@
 """Replay with many views: L = L_SSL + ω · mean over views of −cos(a(z), z*), and a moving average that is deployed.
 
 L_SSL is by default the loss of EMP-SSL over all views of stream and replay samples. z* are the features stored with a
-replay sample, as in CLA-R, or those of a moving average of the encoder, as in CLA-E. The step is that of CLA-R or CLA-E;
+replay sample, as in CLA-R, or those of a moving average of the encoder, as in CLA-E. The step is theirs, too;
 objective, views, optimiser, memory and average differ.
 
 The combination is our own. Its parts:
