@@ -1,4 +1,4 @@
-"""Writes what `results/` hold into reproduction.md and README.md: `python docs/tables.py`, or `make docs-files`.
+"""Writes what `results/` hold into pages of the documentation and README.md: `python docs/tables.py`, `make docs-files`.
 
 Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
 """
@@ -8,23 +8,32 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from ocssl.results import find_table, read_report, sections_of
+from ocssl.results import TABLES, Store, find_table, read_report, sections_of
+from ocssl.results.build import report_table, section_differences
 from ocssl.results.claims import MAIN, claims, summary
 from ocssl.results.differences import paired_difference
 from ocssl.results.names import heading, row_name, setting_text
 from ocssl.results.published import hyperparameters
 from ocssl.results.read import Group
 from ocssl.results.render import write_report
+from ocssl.results.render.markdown import to_markdown
 from ocssl.results.sections import Report, Row, Section
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
+from ocssl.sweeps.report import trial_table
 
 ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
 README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
+SEARCH = ("objective", "shape", "memory", "middle", "high", "shape-high")
+"""The sweeps of multiview.md, without what all of them begin with."""
+SHOWN_TRIALS = 8
+PARTS, WHOLE = "multiview-parts", "multiview-r-np3"
+"""The table whose rows are compared with one of them."""
 TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
@@ -269,6 +278,38 @@ def reproduction(text: str, report: Report, made: str) -> str:
     return text
 
 
+def multiview(page: str, store: Store, tuning: Path) -> str:
+    """The page with its tables and the best trials of its sweeps; what was not run says so.
+
+    Args:
+        tuning: folder of the sweeps.
+    """
+    trials = [_best_trials(tuning / f"multiview-{name}") for name in SEARCH]
+    page = between(page, "search", "\n" + "\n".join(trials))
+    for name, table in TABLES.items():
+        if name.startswith("multiview"):
+            filled = [section for section in sections_of(store, table) if section.content]
+            made = [report_table(section) for section in filled]
+            made += [section_differences(section, WHOLE) for section in filled if name == PARTS]
+            shown = (
+                f"**{table.title}**\n\n{to_markdown(table)}" + "".join(f"\n{n}\n" for n in table.notes)
+                for table in made
+            )
+            empty = f"*Not run yet:* `ocssl paper run {name} --seeds 0,1,2`\n"
+            page = between(page, name, "\n" + ("\n".join(shown) or empty))
+    return page
+
+
+def _best_trials(sweep: Path) -> str:
+    """The best trials of a sweep, and how many there are."""
+    if not (sweep / "trials.jsonl").exists():
+        return f"`{sweep.name}`: *not run yet.*\n"
+    log = TrialLog(sweep / "trials.jsonl")
+    table, over = trial_table(read_started(sweep), log), sum(trial.state != "open" for trial in log.trials)
+    best = to_markdown(replace(table, rows=table.rows[:SHOWN_TRIALS]))
+    return f"`{sweep.name}`, the best of {over} trials ({len(log.trials)} planned):\n\n{best}"
+
+
 def readme(text: str, report: Report, table: str) -> str:
     """The page with its table and lists as the results have them.
 
@@ -295,9 +336,10 @@ def pages() -> dict[Path, str]:
         write_report(report, Path(folder), ["markdown"])
         written = (Path(folder) / "report.md").read_text()
     made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
-    page, front = ROOT / "docs" / "reproduction.md", ROOT / "README.md"
+    page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
     return {
         page: reproduction(page.read_text(), report, made),
+        many: multiview(many.read_text(), report.store, report.folder / "tuning"),
         front: readme(front.read_text(), report, TABLE.findall(made)[0]),
     }
 

@@ -19,7 +19,7 @@ def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
         "adapt multiview-r"
     )
     assert strategies.registry.names() == expected.split()
-    expected = "simsiam simclr byol moco barlow vicreg swav dino emp lejepa"
+    expected = "simsiam simclr byol moco barlow vicreg swav dino emp emp-simclr lejepa"
     assert methods.registry.names() == expected.split()
     assert memory.registry.names() == ["fifo", "reservoir", "minred", "hybrid", "hybrid-minred"]
     assert optim.registry.names() == ["sgd", "adamw", "lars"]

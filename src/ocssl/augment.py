@@ -8,6 +8,7 @@ eagerly, compiled, or inside a captured graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -17,12 +18,16 @@ from pydantic import field_validator
 from torch import Tensor
 
 import ocssl.options
+from ocssl.common.console import shown
+from ocssl.errors import ConfigError
 from ocssl.options import Pair, PerChannel, setting
 from ocssl.registry import Registry
 
 registry: Registry[type[Augmentation]] = Registry("augmentation", group="ocssl.augmentations")
 register = registry.register
 
+MOST_CROPS = 10
+"""Crops that :func:`fixed_crops` knows."""
 _ATTEMPTS = 10  # tries per crop before the central fallback
 _LUMA = (0.299, 0.587, 0.114)
 _BLEND_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))  # brightness, contrast, saturation
@@ -279,6 +284,33 @@ class Augmentation:
         top = torch.where(some, (place_y * (free_y + 1)).floor(), (free_y / 2).floor())
         left = torch.where(some, (place_x * (free_x + 1)).floor(), (free_x / 2).floor())
         return top, left, crop_height, crop_width
+
+
+def fixed_crops(images: Tensor, count: int) -> Iterator[Tensor]:
+    """The first ``count`` of ten crops of each image, without any draw: ``(n, 3, s, s)`` each.
+
+    The image, the image mirrored, its corners (top left, top right, bottom left, bottom right) of 7/8 of the side, made
+    as large as the image by bilinear interpolation, and the corners mirrored.
+
+    Args:
+        images: ``(n, 3, s, s)``, floating point.
+        count: from 1 to :data:`MOST_CROPS`.
+
+    >>> left, right = fixed_crops(torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]]), 2)
+    >>> right.flatten().tolist()
+    [1.0, 0.0, 3.0, 2.0]
+    """
+    if count not in range(1, MOST_CROPS + 1):
+        raise ConfigError(f"crops must be a whole number from 1 to {MOST_CROPS}, not {shown(count)}")
+    height, width = images.shape[-2:]
+    rows, columns = ((slice(round(n * 7 / 8)), slice(n - round(n * 7 / 8), n)) for n in (height, width))
+    yield images
+    if count > 1:
+        yield images.flip(-1)
+    for place in range(count - 2):
+        corner = images[..., rows[place // 2 % 2], columns[place % 2]]
+        crop = F.interpolate(corner, (height, width), mode="bilinear", align_corners=False)
+        yield crop if place < 4 else crop.flip(-1)
 
 
 def _sample_positions(start: Tensor, length: Tensor, out: int, *, beyond: bool) -> Tensor:

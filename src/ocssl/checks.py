@@ -178,7 +178,7 @@ def _counts_its_budget(build: Build) -> None:
         f"{learner.budget.spent} CBP were charged, but a gradient went through {rows[0]} views; call encoders as a "
         "whole, and make further trained ones with setup.trained_copy()"
     )
-    steps = learner.config.passes * -(-26 // learner.config.stream_batch)
+    steps = sum(learner.config.passes_at(seen) for seen in range(0, 26, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
 
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic.fields import FieldInfo
 
 from ocssl import augment, memory, methods, optim, strategies
+from ocssl.budget import MOST
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.imaging import Fit
@@ -106,6 +107,10 @@ class LearnerConfig(Options):
         common=True,
     )
     passes: int = setting(3, "Steps per stream minibatch.", symbol="n_p", ge=1, le=10_000, common=True)
+    early_passes: int = setting(
+        1, "Steps per minibatch, instead of passes, for the first early_images images.", ge=1, le=10_000, since="0.2"
+    )
+    early_images: int = setting(0, "Images at the start that have early_passes; 0: none.", ge=0, le=MOST, since="0.2")
     joint_views: bool = setting(
         True,
         "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors` and for batches of "
@@ -131,6 +136,15 @@ class LearnerConfig(Options):
     device: str = setting(
         "auto", "`auto`, `cpu`, `cuda:1` …; `auto` is a GPU where there is one.", affects="nothing", common=True
     )
+
+    def passes_at(self, seen: int) -> int:
+        """Steps on the minibatch that follows after ``seen`` images.
+
+        >>> config = parse_learner({"early_passes": 4, "early_images": 1000, "passes": 2})
+        >>> config.passes_at(0), config.passes_at(990), config.passes_at(1000)
+        (4, 4, 2)
+        """
+        return self.early_passes if seen < self.early_images else self.passes
 
     def parts(self) -> Parts:
         """The classes that its names choose."""
@@ -329,6 +343,8 @@ def _check(config: LearnerConfig, parts: Parts) -> None:
     """Refuse settings that are possible alone and impossible together."""
     if config.pixel_range is not None and config.pixel_range[0] >= config.pixel_range[1]:
         raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {config.pixel_range}")
+    if config.early_passes != 1 and config.early_images == 0:
+        raise ConfigError("early_passes is for the first early_images images; set early_images, too")
     if config.stream_batch == 1 and not config.joint_views:
         raise ConfigError(
             "stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import checkpoint
+from ocssl.augment import fixed_crops
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
@@ -233,7 +234,7 @@ class Learner:
             self.executor.before_passes(stream)
             if train_state.memory is not None and before:
                 train_state.memory.count(len(stream))
-            for _ in range(self.config.passes):
+            for _ in range(self.config.passes_at(self.seen)):
                 self.output = self.executor.step(stream)
                 self.budget.charge(self.output.cbp)
             assert self.output is not None
@@ -266,17 +267,19 @@ class Learner:
 
     # ------------------------------------------------------------------ using what was learned
 
-    def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
+    def transform(self, images: Images, *, batch: int = 512, crops: int = 1) -> np.ndarray:
         """Backbone features, ``(n, d)`` float32 (d = 512 for ``resnet18``).
 
         Args:
             images: as for :meth:`partial_fit`.
             batch: how many go through the network at once.
+            crops: of each image; the features are the mean of theirs, and cost as many passes. From 1, the image
+                itself, to 10; :func:`ocssl.augment.fixed_crops` says which.
         """
-        return self.encode(images, batch=batch).cpu().numpy()
+        return self.encode(images, batch=batch, crops=crops).cpu().numpy()
 
     @torch.no_grad()
-    def encode(self, images: Images, *, batch: int = 512, full_precision: bool = False) -> Tensor:
+    def encode(self, images: Images, *, batch: int = 512, crops: int = 1, full_precision: bool = False) -> Tensor:
         """As :meth:`transform`, but a tensor on the learner's device.
 
         Args:
@@ -293,12 +296,11 @@ class Learner:
         with self._lock, room, autocast:
             network.eval()
             try:
-                chunks = [
-                    network.forward(
-                        train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
-                    ).float()
-                    for chunk in pixels.split(batch)
-                ]
+                chunks = []
+                for chunk in pixels.split(batch):
+                    plain = train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
+                    found = [network.forward(crop).float() for crop in fixed_crops(plain, crops)]
+                    chunks.append(found[0] if crops == 1 else torch.stack(found).mean(0))
             finally:
                 network.train()
         return torch.cat(chunks)

@@ -32,6 +32,7 @@ METHODS = {
     "swav": {"prototypes": 20},
     "dino": {"prototypes": 20},
     "emp": {},
+    "emp-simclr": {},
     "lejepa": {"directions": 20},
 }
 STREAM_BATCH = 8

@@ -42,6 +42,10 @@ def test_an_evaluation_from_python(here: Path) -> None:
     assert 0 < run("evaluation.md", 0)["result"].accuracy <= 100
 
 
+def test_many_views_from_python(here: Path) -> None:
+    assert run("multiview.md", 0)["learner"].seen == 60
+
+
 def test_adapting_from_python(here: Path) -> None:
     names = run("adapting.md", 0, 1)
     assert (names["learner"].seen, names["strategy"].share) == (80, 0)

@@ -103,6 +103,47 @@ def test_transform_save_export_and_publish_use_one_network(
     assert np.allclose(other, expected, rtol=1e-5, atol=1e-6) == (strategy == "cla-e" and not average)
 
 
+def bilinear(image: np.ndarray, size: int) -> np.ndarray:
+    """An image ``(3, h, h)`` at another size, pixel by pixel."""
+    side = image.shape[-1]
+    out = np.empty((3, size, size))
+    for y in range(size):
+        for x in range(size):
+            at = [min(max((place + 0.5) * side / size - 0.5, 0), side - 1) for place in (y, x)]
+            (top, left), (bottom, right) = [int(a) for a in at], [min(int(a) + 1, side - 1) for a in at]
+            down, along = at[0] - top, at[1] - left
+            upper = (1 - along) * image[:, top, left] + along * image[:, top, right]
+            lower = (1 - along) * image[:, bottom, left] + along * image[:, bottom, right]
+            out[:, y, x] = (1 - down) * upper + down * lower
+    return out
+
+
+@pytest.mark.parametrize("crops", [1, 2, 3, 6, 10])
+def test_features_of_several_crops_are_the_mean_of_theirs(crops: int) -> None:
+    learner, images = small_learner("multiview-r").partial_fit(small_stream(20)), small_stream(5, seed=1)
+    network = copy.deepcopy(learner.network).eval()
+    plain = learner.train_state.augment.normalize(images)
+    corners = [(0, 0), (0, 1), (1, 0), (1, 1)]  # of seven pixels of eight
+    cut = [np.stack([bilinear(i[:, y : y + 7, x : x + 7], 8) for i in plain.numpy()]) for y, x in corners]
+    listed = [plain, plain.flip(-1), *map(torch.tensor, cut), *(torch.tensor(crop[..., ::-1].copy()) for crop in cut)]
+    with torch.no_grad():
+        expected = np.mean([network(crop.float()).numpy() for crop in listed[:crops]], axis=0)
+    before = learner.train_state.generator.get_state()
+    np.testing.assert_allclose(learner.transform(images, crops=crops, batch=2), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(learner.train_state.generator.get_state(), before)  # nothing is drawn
+
+
+def test_one_crop_is_the_image_itself_to_the_bit() -> None:
+    learner, images = small_learner("multiview-r").partial_fit(small_stream(20)), small_stream(5, seed=1)
+    network = copy.deepcopy(learner.network).eval()
+    with torch.no_grad():
+        expected = network(learner.train_state.augment.normalize(images)).numpy()
+    assert learner.transform(images, crops=1).tobytes() == learner.transform(images).tobytes() == expected.tobytes()
+    for bad in (0, 11, 1.5):
+        with pytest.raises(ConfigError, match="crops must be a whole number from 1 to 10"):
+            learner.transform(images, crops=bad)
+
+
 def test_a_run_probes_and_writes_the_network_that_it_deploys(tmp_path: Path) -> None:
     settings = {
         "dataset": "shapes", "samples_per_class": 10, "image_size": 8, "experiences": 2, "strategy": "er",

@@ -68,3 +68,21 @@ def test_another_process_goes_on_to_the_same_bits(case, resumed: Path, tmp_path:
     assert tensors.keys() == other_tensors.keys()
     assert [name for name in tensors if not torch.equal(tensors[name], other_tensors[name])] == []
     assert len(tensors["pending"]) == 2
+
+
+@pytest.mark.parametrize("cut", [6, 17, 20, 33])
+def test_more_passes_at_the_start_are_charged_and_go_on_to_the_same_bits(cut: int, tmp_path: Path) -> None:
+    early = {"passes": 1, "early_passes": 3, "early_images": 18}  # the fifth minibatch of four has three steps, too
+    stream = small_stream(50)
+    whole = small_learner("multiview-r", **early).partial_fit(stream)
+    small_learner("multiview-r", **early).partial_fit(stream[:cut]).save(tmp_path / "cut")
+    other = ocssl.Learner.load(tmp_path / "cut").partial_fit(stream[cut:])
+    for place, learner in {"whole": whole, "other": other}.items():
+        learner.save(tmp_path / place)
+    facts, tensors = checkpoint.read(tmp_path / "whole", "learner")
+    other_facts, other_tensors = checkpoint.read(tmp_path / "other", "learner")
+    assert facts == other_facts
+    assert [name for name in tensors if not torch.equal(tensors[name], other_tensors[name])] == []
+    assert whole.budget.steps == 3 * 5 + 7
+    plain = small_learner("multiview-r", passes=3).partial_fit(stream)
+    assert plain.budget.spent - whole.budget.spent == 7 * 2 * whole.output.cbp

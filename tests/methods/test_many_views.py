@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.steps import begun
-from ocssl.losses import coding_rate, mean_agreement, sigreg
+from ocssl.losses import coding_rate, mean_agreement, nt_xent, sigreg
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -70,6 +70,54 @@ def test_emp_agrees_with_the_slow_version(views: int) -> None:
         agreement += [z[v, i] @ mean / np.linalg.norm(mean) for v in range(views)]
     expected = -np.mean(agreement) - 0.1 * np.mean([slow_coding_rate(view, 0.5) for view in z])
     assert method.loss(step).item() == pytest.approx(expected, abs=1e-9)
+
+
+def emp_loss(views: torch.Tensor, **options: object) -> torch.Tensor:
+    """The loss of these projected features, ``(views, n, d)``."""
+    method, _, step = begun("emp", len(views), **{"rate_weight": 0.02, **options})
+    return method.loss(replace(step, features=replace(step.features, projected=views)))
+
+
+def orthogonal_copies(views: torch.Tensor, copies: int, d: int) -> torch.Tensor:
+    """As many batches in one, each in a subspace of its own of d dimensions."""
+    return torch.cat([torch.nn.functional.pad(views, (i * 4, d - 4 - i * 4)) for i in range(copies)], dim=1)
+
+
+def test_the_weight_of_the_rate_by_n_has_its_closed_form() -> None:
+    n, d = 4, 8
+    spread = torch.eye(n, d, dtype=torch.float64).repeat(2, 1, 1)  # both views agree
+    rate = n / 2 * math.log(1 + d / (n * 0.2))
+    assert emp_loss(spread).item() == pytest.approx(-1 - 0.02 * rate, abs=1e-12)
+    assert emp_loss(spread, rate_batch=10).item() == pytest.approx(-1 - 0.02 * 10 / n * rate, abs=1e-12)
+    assert emp_loss(spread, rate_batch=n).item() == emp_loss(spread).item()
+
+
+def gradients(views: torch.Tensor, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Those of the agreement and of the weighted rate, for the first three samples."""
+    parts = []
+    for weight in (0.0, 0.02):
+        rows = views.clone().requires_grad_()
+        emp_loss(rows, rate_epsilon=1e-9, **options | {"rate_weight": weight}).backward()
+        parts.append(rows.grad[:, :3, :4])
+    return parts[0], parts[1] - parts[0]
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_with_the_rule_agreement_and_rate_keep_their_proportion_for_any_n(copies: int) -> None:
+    few = drawn(2, 3, 4)
+    one, many = orthogonal_copies(few, 1, 20), orthogonal_copies(few, copies, 20)
+    agreement, rate = gradients(one, rate_batch=3)
+    for part, other in zip((agreement, rate), gradients(many, rate_batch=3), strict=True):
+        torch.testing.assert_close(other, part / copies)
+    _, unruled = gradients(many)
+    torch.testing.assert_close(unruled, rate)  # and not a share of it
+
+
+def test_emp_and_simclr_are_added_with_equal_attraction() -> None:
+    method, _, step = begun("emp-simclr", 3, temperature=0.1, contrast_weight=2.0, rate_batch=7)
+    views = step.features.projected
+    expected = begun("emp", 3, rate_batch=7)[0].loss(step) + 2 * 0.1 * nt_xent(*views, temperature=0.1)
+    torch.testing.assert_close(method.loss(step), expected)
 
 
 def test_two_orthogonal_views_agree_with_their_mean_by_half_a_right_angle() -> None:

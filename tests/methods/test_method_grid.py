@@ -65,4 +65,4 @@ def test_low_precision_stays_near_full_precision(name: str) -> None:
 
 def test_defaults_are_the_papers() -> None:
     views = {name: methods.registry.get(name).Options().views for name in METHODS}
-    assert {name: count for name, count in views.items() if count != 2} == {"emp": 20, "lejepa": 8}
+    assert {name: count for name, count in views.items() if count != 2} == {"emp": 20, "emp-simclr": 20, "lejepa": 8}

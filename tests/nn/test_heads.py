@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ocssl.methods import EMP, Dims, SimCLR
 from ocssl.nn import mlp, predictor, projector
 
 
@@ -24,6 +25,14 @@ def described(head: nn.Sequential) -> list[str]:
 def test_the_projector_is_that_of_the_paper():
     hidden = ["512→512", "norm 512 affine", "relu"]
     assert described(projector(512, 512, 2048)) == [*hidden, *hidden, "512→2048", "norm 2048"]
+
+
+def test_simclr_takes_the_projector_of_emp_instead():
+    dims = Dims(512, 4096, 1024)
+    two = ["512→4096", "norm 4096 affine", "relu", "4096→1024 bias"]
+    assert described(EMP(dims).projector()) == two
+    assert described(SimCLR(dims, SimCLR.Options(projector_layers=2)).projector()) == two
+    assert described(SimCLR(dims).projector())[-1] == "norm 1024"
 
 
 def test_predictor_and_aligner_are_the_bottleneck_of_the_paper():

@@ -215,6 +215,20 @@ def test_numbers_on_validation_images_stand_in_a_section_of_their_own(few: Path)
     assert all(len(images) == 1 for images in behind)  # nor do they share a figure
 
 
+def test_numbers_of_several_crops_meet_no_others(few: Path) -> None:
+    base = read_result(few / CLA_E.format(0))
+    before = [(section.id, section.content) for section in read_report(few).sections]
+    whole, ten = (synthetic.again(base, base.final - 1, eval_crops=crops) for crops in (1, 10))
+    assert (whole.key == base.key, ten.key == base.key, ten.label) == (True, False, "CLA-E, 10 crops")
+    (few / f"{ten.name}.json").write_text(ten.to_json())
+    assert ten.name == "cifar100-simsiam-cla-e-fifo-high-clean-eval_crops10-seed0"
+    *others, section = read_report(few).sections
+    assert [(other.id, other.content) for other in others] == before
+    assert [row.label for row in section.rows] == ["CLA-E, 10 crops"]
+    assert section.title == "CIFAR-100, other runs, SimSiam, mean of 10 crops"
+    assert [row.ours.final for row in section.floors if row.name == "untrained"] == [{0: ten.references["untrained"]}]
+
+
 def test_trials_of_a_sweep_are_named_by_what_it_varied_in_one_order(few: Path) -> None:
     base = read_result(few / CLA_E.format(0))
     grid = [{"lr": lr, "omega": omega} for lr in (0.1, 0.3) for omega in (0.3, 1.0)]  # the paper's own is among them

@@ -54,6 +54,30 @@ def test_probe_repeats_a_runs_final_number_and_keeps_the_features(ocssl: Command
         assert json.loads((runs[0] / "probes" / "shapes.json").read_text())["features_cached"] == cached
 
 
+def test_probe_keeps_numbers_of_several_crops_apart(ocssl: Command, runs: list[Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))
+    for crops in (1, 10, 10):
+        code, out, err = ocssl("probe", run, "--eval-crops", crops)
+        assert code == 0, err
+        assert ("10 crops" in out) == (crops == 10)
+    assert len([*(run / "features").iterdir()]) == 2
+    one, ten = (json.loads((run / "probes" / f"shapes{part}.json").read_text()) for part in ("", "-10-crops"))
+    assert (one["crops"], ten["crops"], one["features_cached"], ten["features_cached"]) == (1, 10, False, True)
+
+
+def test_a_run_measured_with_several_crops_says_so(ocssl: Command, runs: list[Path]) -> None:
+    settings = SHORT | {"strategy": "cla-e", "eval_crops": 10}
+    code, out, err = ocssl("run", "-q", "-o", "crops", *as_options(settings))
+    assert code == 0, err
+    assert "10 crops" in out
+    one, ten = read_result(runs[0]), read_result(ocssl.folder / "crops")
+    assert one.key != ten.key
+    assert (ten.crops, ten.label, ten.cbp_spent) == (10, "CLA-E, 10 crops", one.cbp_spent)
+    code, out, err = ocssl("probe", ocssl.folder / "crops")  # measured as the run was
+    assert f"linear {ten.final:.2f} %" in out, err
+
+
 def test_probe_tells_its_numbers_where_it_cannot_keep_them(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
     run = tmp_path / "run"
     shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))

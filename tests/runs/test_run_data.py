@@ -88,6 +88,22 @@ def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:
     assert schedule.fingerprint == stream.fingerprint()
 
 
+def test_passes_of_the_first_images_are_planned(train: Subset) -> None:
+    early = {"passes": 1, "early_passes": 4, "early_images": 295}
+    schedule = make_schedule(settings(**early), train, views=2)
+    assert schedule.cbp == 2 * 30 * (4 * 30 + 60)
+    part = make_schedule(settings(**early, cbp=2 * 30 * (4 * 30 + 7) + 59), train, views=2)
+    assert (len(part), part.cbp) == (370, 2 * 30 * (4 * 30 + 7))
+    with pytest.raises(ConfigError, match="from 240 to 10800 CBP, not 239"):
+        make_schedule(settings(**early, cbp=239), train, views=2)
+    with pytest.raises(ConfigError, match="not 10860"):
+        make_schedule(settings(**early, cbp=10860), train, views=2)
+    with pytest.raises(ConfigError, match="no early_passes"):
+        make_schedule(settings(stream="iid", **early), train, views=2)
+    with pytest.raises(ConfigError, match="set early_images, too"):
+        settings(early_passes=2)
+
+
 def test_a_stream_without_sharp_borders_has_the_same_samples_and_cost(train: Subset) -> None:
     sharp, blurred = (make_schedule(settings(stream=name), train, views=2) for name in ("class-incremental", "blurred"))
     assert blurred.cbp == sharp.cbp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from ocssl.common.yaml import assignments
 from ocssl.errors import ConfigError
+from ocssl.methods import Method
 from ocssl.results.published import read_csv
 from ocssl.runs.presets import online_cost, resolve, row_name
 from ocssl.sweeps.driver import read_started
@@ -244,6 +246,53 @@ def test_settings_given_beside_the_file_win() -> None:
     )
 
 
+def test_the_best_of_an_earlier_sweep_lies_beneath_the_files_own_settings() -> None:
+    base = {"strategy": "cla-r", "budget": "low", "lr": 7.0, "omega": 7.0, "memory_size": 500}
+    sweep = read_sweep("paper-tuning", {"budget": "low"}, base)
+    assert sweep.settings == {
+        "memory_size": 500, "dataset": "cifar100", "strategy": "cla-e", "method": "simsiam", "budget": "low"
+    }  # fmt: skip
+    assert len(sweep.listed()) == 28  # lr and ω vary
+
+
+MULTIVIEW = {
+    "multiview-objective": 270_000,
+    "multiview-shape": 270_000,
+    "multiview-memory": 270_000,
+    "multiview-middle": 1_242_000,
+    "multiview-high": 3_726_000,
+    "multiview-shape-high": 3_726_000,
+}
+BEST = {
+    "method": "simclr", "temperature": 0.1, "projector_layers": 2, "budget": "low", "views": 3, "batch": 20,
+    "passes": 1, "early_passes": 1, "early_images": 0, "warmup": 200, "memory": "hybrid", "align_to": "average",
+    "omega": 0.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("base", [None, BEST], ids=["alone", "chained"])
+@pytest.mark.parametrize("name", [name for name in MULTIVIEW if name != "multiview-objective"])
+def test_every_run_of_the_search_for_many_views_costs_the_same(name: str, base: dict[str, Any] | None) -> None:
+    sweep = read_sweep(name, base=base)
+    configs = [resolve(sweep.run_settings(values, seed=0)) for values in sweep.listed()]
+    assert len({config.digest() for config in configs}) == len(configs)
+    for config in configs:
+        learner = config.learner
+        steps = sum(learner.passes_at(seen) for seen in range(0, 45_000, 10))
+        assert 0.98 * MULTIVIEW[name] < learner.select(Method.Options).views * learner.batch * steps <= MULTIVIEW[name]
+        assert (config.measure_on, config.evaluate) == ("validation", "final")
+        if base is not None and "memory" not in sweep.space:
+            assert learner.memory == "hybrid"
+
+
+def test_the_search_for_many_views_begins_with_every_objective() -> None:
+    sweep = read_sweep("multiview-objective")
+    found = Counter(values["method"] for values in sweep.listed())
+    assert found == {"emp": 27, "simclr": 18, "emp-simclr": 54, "vicreg": 9, "simsiam": 9}
+    costs = {(v["views"], resolve(sweep.run_settings(v, seed=0)).learner.batch) for v in sweep.listed()}
+    assert costs == {(2, 30), (3, 20), (4, 15)}
+
+
 @pytest.mark.parametrize("name", ["paper-tuning", "paper-tuning-lr"])
 def test_the_papers_tuning_holds_every_value_that_the_paper_chose(name: str) -> None:
     sweep = read_sweep(name)
@@ -256,7 +305,7 @@ def test_the_papers_tuning_holds_every_value_that_the_paper_chose(name: str) -> 
 
 
 def test_every_shipped_file_is_a_sweep() -> None:
-    assert shipped() == ["paper-tuning", "paper-tuning-lr", "shapes-tuning"]
+    assert shipped() == sorted(["paper-tuning", "paper-tuning-lr", "shapes-tuning", *MULTIVIEW])
     for name in shipped():
         assert read_sweep(name).space
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -90,6 +92,27 @@ def test_a_search_killed_at_any_moment_ends_as_if_nothing_had_happened(
         assert contents(folder) == wanted
         failed = sum(len(plan.seeds) for trial in trials if trial["state"] == "failed") if plan.search != "tpe" else 0
         assert runs <= len(first.names) + len(second.names) <= runs + failed
+
+
+@pytest.mark.parametrize("search", ["grid", pytest.param("tpe", marks=scale)])
+def test_a_search_that_ran_out_of_time_goes_on_as_if_nothing_had_happened(
+    search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {"lr": [0.1, 0.2, 0.3], "omega": [0.1, 0.3, 1.0]}
+    plan = parse_sweep({"search": search, "space": space} | ({"trials": 7} if search == "tpe" else {}))
+    whole = start_sweep(plan, tmp_path / "whole", FakeEngine(lambda config: config["lr"]), print)
+    ticks = itertools.count()
+    monkeypatch.setattr("ocssl.sweeps.driver.time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    none = start_sweep(plan, tmp_path / "late", FakeEngine(lambda config: config["lr"]), print, stop_at=0)
+    assert (none.best(), (tmp_path / "late" / "best.yaml").exists()) == (None, False)
+    ticks = itertools.count()
+    some = resume_sweep(tmp_path / "late", FakeEngine(lambda config: config["lr"]), print, stop_at=4)
+    assert sum(trial.state == "done" for trial in some.trials) == 4
+    assert "lr" in (tmp_path / "late" / "best.yaml").read_text()
+    rest = FakeEngine(lambda config: config["lr"])
+    assert resume_sweep(tmp_path / "late", rest, print).trials == whole.trials
+    assert len(rest.names) == len(whole.trials) - 4
+    assert contents(tmp_path / "late") == contents(tmp_path / "whole")
 
 
 @scale

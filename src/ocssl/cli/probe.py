@@ -9,7 +9,7 @@ import typer
 
 from ocssl.cli.flags import complete_datasets, given
 
-SETTINGS = ("data_root", "samples_per_class", "device")
+SETTINGS = ("data_root", "samples_per_class", "eval_crops", "device")
 
 
 def probe(
@@ -35,10 +35,14 @@ def probe(
         if dataset is None:
             raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")
         changes = given(ctx)
+        if changes.get("eval_crops", 1) != 1:
+            raise ConfigError("a live learner is measured on whole images; leave --eval-crops out")
         typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
         options = {"root": changes.get("data_root"), "samples_per_class": changes.get("samples_per_class")}
         for one in probe_state(run, dataset, **options):
             typer.echo(f"{one.features:<20}{one.knn:>7.1f} %{one.linear:>8.1f} %")
         return
     found = evaluate_on(run, dataset, changes=given(ctx), cache=cache, progress=make_progress(quiet=quiet))
-    typer.echo(f"{found.dataset}: linear {found.linear:.2f} %, k-NN {found.knn:.2f} % of {found.test} test images")
+    crops = f", {found.crops} crops" if found.crops > 1 else ""
+    numbers = f"linear {found.linear:.2f} %, k-NN {found.knn:.2f} %"
+    typer.echo(f"{found.dataset}: {numbers} of {found.test} test images{crops}")

@@ -101,4 +101,5 @@ def _summary(place: Path, result: Result) -> str:
         return f"finished, nothing measured; CBP {result.cbp_spent:,}; {place}"
     avg = "" if result.avg is None else f", Avg {result.avg:.2f} %"
     where = f"{result.protocol} protocol" + (", validation images" if result.measured_on == "validation" else "")
+    where += f", {result.crops} crops" if result.crops > 1 else ""
     return f"Final {result.final:.2f} %{avg} ({where}), CBP {result.cbp_spent:,}; {place}"

@@ -180,6 +180,8 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
         yield "These runs follow different protocols; their numbers do not compare."
     if len({result.measured_on for result in results}) > 1:
         yield "Some of these runs were measured on validation images, others on test images."
+    if len({result.crops for result in results}) > 1:
+        yield "Some of these runs were measured with several crops of each image; their numbers do not compare."
     online = [result for result in results if result.strategy != "iid"]
     if not all(one.dataset == other.dataset and one.same_stream(other) for one, other in combinations(online, 2)):
         yield "These runs saw different streams."

@@ -24,6 +24,10 @@ def sweep(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the sweep [default: sweeps/FILE].")
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Resume the sweep in this folder.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Settings beneath the sweep's, e.g. an earlier best.yaml."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every run; repeatable.")
     ] = None,
@@ -32,6 +36,7 @@ def sweep(
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, HOST:PORT …")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="Fraction of a GPU that Ray gives each run.")] = None,
     retries: Annotated[int, typer.Option(help="Further attempts at a run whose worker died.")] = 2,
+    max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long; --resume goes on.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table.")] = False,
 ) -> None:
     """Try many settings on validation images and write the best.
@@ -39,6 +44,7 @@ def sweep(
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
     import shlex
+    import time
 
     from rich.console import Console
 
@@ -47,7 +53,8 @@ def sweep(
     from ocssl.errors import ConfigError, MissingExtraError
     from ocssl.plugins import as_flags
     from ocssl.results.render.terminal import to_rich
-    from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
+    from ocssl.runs.config import read_settings
+    from ocssl.sweeps.driver import go_on, read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.report import at_edges, plot_scores, trial_table
 
@@ -55,27 +62,34 @@ def sweep(
         if not quiet:
             typer.echo(line, err=True)
 
+    stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
     pool = make_engine(EngineOptions(engine.value, workers, address, retries, gpus_per_run, quiet))
     if (file is None) == (resume is None):
         raise ConfigError("give either a sweep FILE or --resume DIR")
     if resume is not None:
-        if output is not None or settings:
-            raise ConfigError("a resumed sweep keeps its folder and settings; leave --output and --set out")
+        if output is not None or settings or config is not None:
+            raise ConfigError("a resumed sweep keeps its folder and settings; leave --output, --config and --set out")
         place, plan = resume, read_started(resume)
-        log = resume_sweep(place, pool, info)
+        log = resume_sweep(place, pool, info, stop_at=stop_at)
     else:
-        plan = read_sweep(str(file), assignments(settings or []))
+        plan = read_sweep(str(file), assignments(settings or []), read_settings(config) if config else None)
         place = output or Path("sweeps") / Path(str(file)).stem
-        log = start_sweep(plan, place, pool, info)
+        log = start_sweep(plan, place, pool, info, stop_at=stop_at)
     Console().print(to_rich(trial_table(plan, log)))
+    if left := sum(trial.state == "open" for trial in log.trials):
+        many = f"{left} of {len(log.trials)} configurations are left"
+        typer.echo(f"out of time, {many}; go on with: {go_on(place)}", err=True)
+        return
+    best = log.best()
+    if best is None:
+        return
     try:
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
     typer.echo(" ".join(["best: ocssl run --config", shlex.quote(str(place / "best.yaml")), *as_flags()]))
-    best = log.best()
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
-    for sentence in at_edges(plan, best) if best else []:
+    for sentence in at_edges(plan, best):
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)
     if failed := sum(trial.state == "failed" for trial in log.trials):
         typer.echo(f"{failed} of {len(log.trials)} configurations failed; the table says why", err=True)

@@ -1,7 +1,8 @@
 """Self-supervised methods, one file each.
 
 >>> registry.names()
-['simsiam', 'simclr', 'byol', 'moco', 'barlow', 'vicreg', 'swav', 'dino', 'emp', 'lejepa']
+['simsiam', 'simclr', 'byol', 'moco', 'barlow', 'vicreg', 'swav', 'dino', 'emp',
+'emp-simclr', 'lejepa']
 """
 
 # The order of registration is the order of lists.
@@ -17,6 +18,7 @@ from ocssl.methods.vicreg import VICReg
 from ocssl.methods.swav import SwAV
 from ocssl.methods.dino import DINO
 from ocssl.methods.emp import EMP
+from ocssl.methods.emp_simclr import EMPSimCLR
 from ocssl.methods.lejepa import LeJEPA
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "EMP",
     "BarlowTwins",
     "Dims",
+    "EMPSimCLR",
     "LeJEPA",
     "Method",
     "MoCo",

@@ -10,11 +10,12 @@ Representations. ICML 2020. arXiv:2002.05709.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import contrastive_distillation, nt_xent
 from ocssl.methods.base import Dims, Method, register
+from ocssl.nn import mlp
 from ocssl.options import setting
 
 
@@ -27,10 +28,20 @@ class SimCLR(Method):
 
     class Options(Method.Options):
         temperature: float = setting(0.5, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
+        projector_layers: int = setting(
+            3, "Layers of the projector; 3: batch norm at the end; 2: none at the end.", ge=2, le=3, since="0.2"
+        )
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
+        options = options or self.Options()
         super().__init__(dims, options)
-        self.temperature = (options or self.Options()).temperature
+        self.temperature, self.layers = options.temperature, options.projector_layers
+
+    def projector(self) -> nn.Module:
+        """Three layers, then batch norm; or two, without batch norm at the end."""
+        if self.layers == 3:
+            return super().projector()
+        return mlp(self.dims.feature, self.dims.hidden, self.dims.output)
 
     def loss(self, step: Step) -> Tensor:
         """NT-Xent over all views of the batch."""

@@ -152,8 +152,12 @@ def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str])
 
 
 def _steps(run: ResultFile) -> float:
-    """Optimiser steps, as the paper counts them: n_p · N / b_s."""
-    return float(run.result.samples * run.result.config["passes"] / run.result.config["stream_batch"])
+    """Optimiser steps, as the paper counts them: n_p · N / b_s, with the passes of the first images."""
+    config, samples = run.result.config, run.result.samples
+    passes = samples * config["passes"]
+    if early := config.get("early_images"):
+        passes += min(samples, early) * (config["early_passes"] - config["passes"])
+    return float(passes / config["stream_batch"])
 
 
 def _score(values: Mapping[int, float], paper: Value = Value()) -> Values:  # noqa: B008 - frozen

@@ -11,7 +11,7 @@ from ocssl.results.published import read_yaml
 
 LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
 COSTS = ("stream_batch", "batch", "passes")
-SAID_IN_TITLES = ("evaluate", "measure_on")
+SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α",

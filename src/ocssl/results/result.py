@@ -181,6 +181,11 @@ class Result(BaseModel):
         return str(self.config.get("measure_on", "test"))
 
     @property
+    def crops(self) -> int:
+        """Crops of each image whose features were averaged before they were measured."""
+        return int(self.config.get("eval_crops", 1))
+
+    @property
     def only_floors(self) -> bool:
         """Whether nothing was trained, so that it holds floors and nothing else."""
         return self.config.get("evaluate") == "start"

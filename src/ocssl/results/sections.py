@@ -1,6 +1,7 @@
 """Joins the paper's tables with results: one section for each table, data set and protocol.
 
-Results of two protocols, of two data sets or of test and validation images never share a section, a row or a mean.
+Results of two protocols, of two data sets, of test and validation images or of single images and several crops never
+share a section, a row or a mean.
 """
 
 from __future__ import annotations
@@ -267,22 +268,24 @@ def _floor_settings(result: Result, name: str) -> str:
     """What a floor depends on."""
     names = (*MEASURED, *NETWORK) if name == "untrained" else MEASURED
     settings = [result.config.get(setting) for setting in names]
+    settings += [result.crops] if name == "untrained" else []
     return repr((result.dataset, result.protocol, result.measured_on, settings))
 
 
 def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
-    """Sections of the experiments in no listed section: one for each kind of images, method, data set, protocol."""
+    """Sections of the experiments in no listed section: one for each images, crops, method, data set, protocol."""
     known = {group.experiment for section in listed for group in section.groups}
     left = [
         group
         for experiment, group in store.groups.items()
         if experiment not in known and not group.files[0].result.only_floors
     ]
-    for (images, method, dataset, protocol), together in groupby(sorted(left, key=_kind), key=_kind):
+    for (images, crops, method, dataset, protocol), together in groupby(sorted(left, key=_kind), key=_kind):
         groups = sorted(together, key=_place)
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
-        table = PaperTable("-".join(filter(None, (UNLISTED, method, images))), title, ())
+        title += f", mean of {crops} crops" if crops else ""
+        table = PaperTable("-".join(filter(None, (UNLISTED, method, images, crops))), title, ())
         labels, shared = row_labels([group.files[0].result for group in groups])
         rows = tuple(map(_unlisted_row, groups, labels))
         found = _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
@@ -291,7 +294,8 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
 
 def _kind(group: Group) -> tuple[str, ...]:
     result = group.files[0].result
-    return result.measured_on, result.method or "", result.dataset, result.protocol
+    crops = "" if result.crops == 1 else str(result.crops)
+    return result.measured_on, crops, result.method or "", result.dataset, result.protocol
 
 
 def _place(group: Group) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
+from ocssl.augment import MOST_CROPS
 from ocssl.common.yaml import from_file
 from ocssl.config import LearnerConfig, parse_learner
 from ocssl.data import catalog, streams
@@ -67,6 +68,14 @@ class RunConfig(Options):
     )
     measure_on: Literal["test", "validation"] = setting(
         "test", "Images that probes are scored on; `validation` to choose settings by, the test images stay unopened."
+    )
+    eval_crops: int = setting(
+        1,
+        "Crops of each image whose features are averaged when the encoder is measured, see `Learner.transform`; 1: the "
+        "image itself. Results with several are never averaged or ranked with others.",
+        ge=1,
+        le=MOST_CROPS,
+        since="0.2",
     )
     knn: bool = setting(True, "Measure by k-NN, too.", affects="numbers")
     references: bool = setting(

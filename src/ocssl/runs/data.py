@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -231,14 +233,14 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
     stream = _build(kind, config, train, size)
     if len({0, *stream.borders}) <= stream.experiences:
         raise ConfigError(f"an experience has fewer samples than stream_batch ({size}); use fewer experiences")
-    per_minibatch = views * learner.batch * learner.passes
-    samples = len(stream) if left is None else left // per_minibatch * size
-    if not 0 < samples <= len(stream):
-        possible = f"from {per_minibatch} to {len(stream) // size * per_minibatch}"
-        raise ConfigError(f"this stream can spend {possible} CBP, not {left}")
+    minibatches, step = range(0, len(stream) - size + 1, size), views * learner.batch
+    cost = list(accumulate(step * learner.passes_at(seen) for seen in minibatches))
+    samples = len(stream) if left is None else bisect_right(cost, left) * size
+    if samples == 0 or (left is not None and left >= cost[-1] + step * learner.passes_at(len(stream))):
+        raise ConfigError(f"this stream can spend from {cost[0]} to {cost[-1]} CBP, not {left}")
     ends = (*(border for border in stream.borders if border < samples), samples)
     classes = tuple(_classes_of(train, stream.indices(number)) for number in range(len(ends)))
-    return _schedule(stream, ends, classes, samples // size * per_minibatch)
+    return _schedule(stream, ends, classes, cost[samples // size - 1])
 
 
 def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int) -> Stream:
@@ -264,6 +266,8 @@ def _order(config: RunConfig) -> dict[str, Any]:
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
     batch, classes = config.learner.batch, _classes_of(train, train.indices)
+    if config.learner.early_images:
+        raise ConfigError("i.i.d. training has no early_passes; leave early_passes and early_images out")
     if left is None:
         # Equal cost: an experience drops its last, incomplete minibatch, so an online stream may be a little shorter.
         stream_batch, _, passes = online_cost(config)

@@ -70,9 +70,10 @@ def split_features(
     return SplitFeatures(*parts)
 
 
-def encoder_of(learner: Learner, *, full_precision: bool = False) -> Callable[[Tensor], Tensor]:
-    """The learner's backbone as a function that takes all images it is given at once."""
-    return lambda images: learner.encode(images, batch=len(images), full_precision=full_precision)
+def encoder_of(learner: Learner, config: RunConfig) -> Callable[[Tensor], Tensor]:
+    """The learner's backbone, as the run measures it, as a function that takes all images it is given at once."""
+    full, crops = config.full_precision, config.eval_crops
+    return lambda images: learner.encode(images, batch=len(images), crops=crops, full_precision=full)
 
 
 ENCODERLESS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -158,6 +159,7 @@ class TransferResult(BaseModel):
     Attributes:
         dataset: what was measured on.
         linear, knn: test accuracy of the linear probe and of k-NN.
+        crops: of each image, whose features were averaged.
         train, validation, test: how many images each split had.
         protocol: of the run.
         features_cached: whether features came from an earlier call.
@@ -167,6 +169,7 @@ class TransferResult(BaseModel):
     dataset: str
     linear: float
     knn: float
+    crops: int
     train: int
     validation: int
     test: int
@@ -215,7 +218,7 @@ def evaluate_on(
         cached = features is not None
         if features is None:
             full = config.full_precision
-            encode = encoder_of(learner, full_precision=full)
+            encode = encoder_of(learner, config)
             features = split_features(encode, splits, progress.stage("features"), full_precision=full)
             if cache:
                 _keep(lambda: _write_features(place, features))
@@ -228,6 +231,7 @@ def evaluate_on(
             dataset=name,
             linear=linear.percent,
             knn=neighbours.percent,
+            crops=config.eval_crops,
             train=len(splits.train),
             validation=len(splits.validation),
             test=len(splits.test),
@@ -237,7 +241,8 @@ def evaluate_on(
             linear_seconds=probed - extracted,
             knn_seconds=time.perf_counter() - probed,
         )
-    _keep(lambda: _write_json(folder.path / "probes" / f"{slug(name)}.json", found))
+    file = slug(name) if found.crops == 1 else f"{slug(name)}-{found.crops}-crops"
+    _keep(lambda: _write_json(folder.path / "probes" / f"{file}.json", found))
     return found
 
 
@@ -257,10 +262,12 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
 
 
 def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
-    """Changes with the encoder, the images measured on and their normalisation."""
+    """Changes with the encoder, the images measured on, their normalisation and their crops."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
     settings = config.learner.to_dict()
     digest.update(repr([settings.get(name) for name in ("mean", "std")]).encode())
+    if config.eval_crops > 1:
+        digest.update(f"{config.eval_crops} crops".encode())
     for subset in splits.subsets:
         digest.update(subset.dataset.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())

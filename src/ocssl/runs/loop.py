@@ -204,7 +204,7 @@ class RunLoop:
     # ------------------------------------------------------------------ measuring
 
     def _encoder(self) -> Callable[[Tensor], Tensor]:
-        return encoder_of(self.learner, full_precision=self.config.full_precision)
+        return encoder_of(self.learner, self.config)
 
     def _measure(self, point: str, encode: Callable[[Tensor], Tensor]) -> None:
         samples = 0 if point in ENCODERLESS else self.learner.seen

@@ -112,13 +112,19 @@ def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
 
 
 def label(config: RunConfig) -> str:
-    """The strategy as papers print it, with its memory where that is not the usual one.
+    """The strategy as papers print it, with its memory where that is not the usual one, and the crops if several.
 
     >>> label(resolve({"strategy": "er", "memory": "fifo"})), label(resolve({"strategy": "cla-e"}))
     ('ER w/ FIFO', 'CLA-E')
     >>> label(resolve({"strategy": "cla-e", "memory": "reservoir", "tau": 0.99}))
     'CLA-E, reservoir'
+    >>> label(resolve({"strategy": "cla-e", "eval_crops": 10}))
+    'CLA-E, 10 crops'
     """
+    return _label(config) + (f", {config.eval_crops} crops" if config.eval_crops > 1 else "")
+
+
+def _label(config: RunConfig) -> str:
     if config.iid:
         return "i.i.d."
     parts = config.learner.parts()

@@ -165,7 +165,8 @@ def is_papers_budget(config: RunConfig) -> bool:
     views = getattr(config.learner, "views", 2)
     if config.budget is not None and (views != 2 or not blocks):
         blocks = [_block(config, views)]
-    plain = config.cbp is None and config.init_from is None and stream_batch == PAPER_STREAM_BATCH
+    plain = config.cbp is None and config.init_from is None and config.learner.early_images == 0
+    plain = plain and stream_batch == PAPER_STREAM_BATCH
     return plain and (batch, passes) in blocks
 
 

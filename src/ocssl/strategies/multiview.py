@@ -1,7 +1,8 @@
 """Replay with many views: L = L_SSL + ω · mean over views of −cos(a(z), z*), and a moving average that is deployed.
 
-L_SSL is by default the loss of EMP-SSL over all views of stream and replay samples, and z* are the features stored with
-a replay sample, as in CLA-R. The step is that of CLA-R; objective, views, optimiser, memory and average differ.
+L_SSL is by default the loss of EMP-SSL over all views of stream and replay samples. z* are the features stored with a
+replay sample, as in CLA-R, or those of a moving average of the encoder, as in CLA-E. The step is theirs, too;
+objective, views, optimiser, memory and average differ.
 
 The combination is our own. Its parts:
 
@@ -20,11 +21,15 @@ Online Continual Self-Supervised Learning. CoLLAs 2025. arXiv:2507.10434.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from ocssl.errors import ConfigError
+from ocssl.memory import Column
+from ocssl.options import setting
 from ocssl.strategies.alignment import Aligned
-from ocssl.strategies.base import register
+from ocssl.strategies.base import Setup, register
 from ocssl.strategies.cla import ClaR
+from ocssl.strategies.targets import EmaTeacher, StoredFeature
 
 
 @register("multiview-r")
@@ -40,6 +45,11 @@ class MultiViewR(ClaR):
 
     class Options(ClaR.Options):
         omega: float = Aligned.Options.with_default("omega", 0.3)
+        align_to: Literal["stored", "average"] = setting(
+            "stored",
+            "What replay features are aligned to; `stored`: the features that the memory keeps; `average`: those of a "
+            "moving average of the encoder, with the decay `average`, as in CLA-E.",
+        )
 
     default_memory = "reservoir"
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -52,6 +62,17 @@ class MultiViewR(ClaR):
         "joint_views": True,
     }
     budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"low": {"views": 2, "average": 0.99}}
+
+    def __init__(self, setup: Setup, options: Options) -> None:
+        super().__init__(setup, options)
+        if options.align_to == "average":
+            if not setup.average:
+                raise ConfigError("align_to average needs an average; set average above 0, e.g. 0.999")
+            self.target = EmaTeacher(setup.encoder, setup.average)
+
+    def columns(self) -> dict[str, Column]:
+        """z* of each sample, where they are aligned to."""
+        return super().columns() if isinstance(self.target, StoredFeature) else {}
 
     @classmethod
     def default_batch(cls, stream_batch: int) -> int:

@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 from ocssl.common.files import atomic_write, locked, writing
@@ -44,7 +45,7 @@ def start_sweep(
     """
     folder = Path(output)
     if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
-        hint = f"go on with it ({_command(folder)}) or " if (folder / "sweep.yaml").exists() else ""
+        hint = f"go on with it ({go_on(folder)}) or " if (folder / "sweep.yaml").exists() else ""
         raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
     if sweep.search == "tpe":
         import_optuna()
@@ -76,7 +77,7 @@ def read_started(folder: Path) -> Sweep:
     return read_sweep(file)
 
 
-def _command(folder: Path) -> str:
+def go_on(folder: Path) -> str:
     """The command that resumes a sweep, ready for a shell."""
     return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
 
@@ -86,7 +87,8 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
     _check_unchanged(sweep, folder, log)
     jobs: dict[str, tuple[Trial, int]] = {}
     try:
-        for done in engine.run(_until(stop_at, _jobs(sweep, folder, engine, log, jobs))):
+        in_time = takewhile(lambda _: time.monotonic() < stop_at, _jobs(sweep, folder, engine, log, jobs))
+        for done in engine.run(in_time):
             trial, seed = jobs.pop(done.job.name)
             if done.result is None:
                 log.record(trial, seed, reason=done.error)
@@ -95,7 +97,7 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
             info(_line(sweep, log, trial, seed))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
-        raise Interrupted(f"the sweep was stopped; go on with: {_command(folder)}", number) from stopped
+        raise Interrupted(f"the sweep was stopped; go on with: {go_on(folder)}", number) from stopped
     best, is_over = log.best(), not any(trial.state == "open" for trial in log.trials)
     with writing(folder):
         atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
@@ -152,14 +154,6 @@ def _jobs(
             name = f"trial {trial.number}, seed {seed}"
             jobs[name] = trial, seed
             yield Job(name, sweep.run_settings(trial.values, seed), folder / trial.folder / f"seed{seed}")
-
-
-def _until(stop_at: float, jobs: Iterator[Job | None]) -> Iterator[Job | None]:
-    """The jobs that are asked for before a time."""
-    for job in jobs:
-        if time.monotonic() >= stop_at:
-            return
-        yield job
 
 
 def _line(sweep: Sweep, log: TrialLog, trial: Trial, seed: int) -> str:

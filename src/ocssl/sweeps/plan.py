@@ -222,11 +222,14 @@ def _has_text(entry: Iterable[Scalar]) -> bool:
     return any(isinstance(value, str) for value in entry)
 
 
-def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sweep:
+def read_sweep(
+    name: str | Path, changes: Mapping[str, Any] | None = None, base: Mapping[str, Any] | None = None
+) -> Sweep:
     """A sweep from a file, or a shipped one by its name.
 
     Args:
         changes: to its settings.
+        base: settings beneath its own, such as the best ones of an earlier sweep; those that it varies are left out.
 
     >>> len(read_sweep("paper-tuning").listed())
     28
@@ -241,8 +244,10 @@ def read_sweep(name: str | Path, changes: Mapping[str, Any] | None = None) -> Sw
         raise ConfigError(f"{unreadable(path, error)}; with ocssl come {', '.join(shipped())}") from error
     if not isinstance(given, dict):
         raise ConfigError(f"'{path}' must hold a sweep as 'name: value' lines, not {type(given).__name__}")
-    if changes and isinstance(given.get("settings", {}), dict):
-        given["settings"] = merged(given.get("settings", {}), changes)
+    own, space = given.get("settings", {}), given.get("space", {})
+    if isinstance(own, dict) and isinstance(space, dict):
+        beneath = {setting: value for setting, value in (base or {}).items() if setting not in space}
+        given["settings"] = merged(merged(beneath, own), changes or {})
     return parse_sweep(given)
 
 

@@ -1,0 +1,41 @@
+"""MultiView-R: what it aligns to, with the step of CLA-R or of CLA-E."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ocssl.checks import check_strategy, small_learner, small_stream
+from ocssl.errors import ConfigError
+from ocssl.strategies import MultiViewR
+
+SAME = {"method": "emp", "views": 3, "optimizer": "lars", "memory": "reservoir", "omega": 0.4, "joint_views": True}
+
+
+@pytest.mark.parametrize(
+    ("align_to", "other", "options"), [("stored", "cla-r", {}), ("average", "cla-e", {"tau": 0.9})]
+)
+def test_its_steps_are_those_of_cla_to_the_bit(align_to: str, other: str, options: dict[str, float]) -> None:
+    stream = small_stream(50)
+    ours = small_learner("multiview-r", align_to=align_to, average=0.9, **SAME).partial_fit(stream)
+    cla = small_learner(other, average=0.9, **SAME, **options).partial_fit(stream)
+    assert ours.losses == cla.losses
+    assert "alignment" in ours.losses
+    for name, tensor in cla.train_state.encoder.state_dict().items():
+        assert torch.equal(ours.train_state.encoder.state_dict()[name], tensor), name
+    assert ours.budget == cla.budget
+    assert ("features" in ours.train_state.memory.columns) == (align_to == "stored")
+
+
+@pytest.mark.parametrize("settings", [{}, {"align_to": "average"}, {"memory": "minred"}])
+def test_it_keeps_the_contract(settings: dict[str, object]) -> None:
+    check_strategy("multiview-r", views=3, **settings)
+
+
+def test_an_average_to_align_to_is_needed() -> None:
+    with pytest.raises(ConfigError, match="set average above 0"):
+        small_learner("multiview-r", align_to="average", average=0.0)
+
+
+def test_eight_views_cost_at_most_what_two_of_the_paper_do() -> None:
+    assert 8 * MultiViewR.default_batch(10) <= 2 * 138
