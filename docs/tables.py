@@ -1,4 +1,4 @@
-"""Writes what `results/` hold into pages of the documentation and README.md: `python docs/tables.py`, `make docs-files`.
+"""Writes what `results/` hold into the pages: `python docs/tables.py`, or `make docs-files`.
 
 Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
 """
