@@ -193,19 +193,25 @@ def _of_timm(name: str) -> Source:
     def tensors(image_size: int) -> Tensors:
         return timm_model(model, image_size, pretrained=True).state_dict()
 
-    return Source(name, tensors, {"backbone": f"timm:{architecture}"} | _expected(spec), bool(spec and spec.fixed))
+    return Source(
+        name, tensors, {"backbone": f"timm:{architecture}"} | expected_settings(spec), bool(spec and spec.fixed)
+    )
 
 
 def _of_package(name: str) -> Source:
     kind = backbones.registry.get(name)
     file = kind.weights_file()
-    return Source(name, lambda _: _read_file(file), {"backbone": name} | _expected(getattr(kind, "inputs", None)))
+    return Source(
+        name, lambda _: _read_file(file), {"backbone": name} | expected_settings(getattr(kind, "inputs", None))
+    )
 
 
 def _of_factory(name: str) -> Source:
     module = backbones.factory(name)()
     spec = inputs_of(module)
-    return Source(name, lambda _: module.state_dict(), {"backbone": name} | _expected(spec), bool(spec and spec.fixed))
+    return Source(
+        name, lambda _: module.state_dict(), {"backbone": name} | expected_settings(spec), bool(spec and spec.fixed)
+    )
 
 
 def _of_path(name: str, backbone: str | None) -> Source:
@@ -217,7 +223,7 @@ def _of_path(name: str, backbone: str | None) -> Source:
     entry, width = backbones.split_name(backbone) if backbone is not None else ("", {})
     if entry in backbones.registry:
         kind = backbones.registry.get(entry)
-        settings |= _expected(getattr(kind, "inputs", None))
+        settings |= expected_settings(getattr(kind, "inputs", None))
         if hasattr(kind, "options_from"):
             prefix = _prefix(tensors, kind().state_dict())
             settings |= kind.options_from(checkpoint.sub_state(tensors, prefix)) | width
@@ -235,7 +241,12 @@ def _of_encoder(name: str, path: Path) -> Source:
     return Source(name, lambda _: tensors, settings | width | {"backbone": short}, fixed=True)
 
 
-def _expected(spec: InputSpec | None) -> dict[str, Any]:
+def expected_settings(spec: InputSpec | None) -> dict[str, Any]:
+    """What a network expects of its images, as settings of a learner.
+
+    >>> expected_settings(InputSpec(None, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)))
+    {'mean': (0.5, 0.5, 0.5), 'std': (0.2, 0.2, 0.2)}
+    """
     if spec is None:
         return {}
     size = {} if spec.image_size is None else {"image_size": spec.image_size}

@@ -33,7 +33,7 @@ def order_line(quality: Quality) -> str:
 
 
 def summary(quality: Quality) -> Iterator[str]:
-    """A table of the encoder before and after, the yardsticks, and a sentence on whether learning has helped."""
+    """A table of the encoder before and after, and of the yardsticks; :func:`verdict` says what follows."""
     shares = quality.ordered
     yield f"{'':<22}{'neighbours in time':>20}{'effective rank':>16}{'agreement':>11}"
     for name, share, rank, agreement in (
@@ -47,7 +47,6 @@ def summary(quality: Quality) -> Iterator[str]:
             row = f"{name:<22}{_percent(share, 1) if shares else '–':>20}"
             row += f"{'' if rank is None else f'{rank:.1f}':>16}{'' if agreement is None else _percent(agreement):>11}"
             yield row.rstrip()
-    yield verdict(quality)
 
 
 def verdict(quality: Quality) -> str:
