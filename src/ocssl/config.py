@@ -31,7 +31,7 @@ from ocssl.nn import backbones
 from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
 from ocssl.plugins import Plugin, describe
-from ocssl.pretrained import expected_settings, open_source
+from ocssl.pretrained import describe_network, expected_settings, open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 from ocssl.strategies.base import SMALL_BATCH
@@ -210,7 +210,8 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
 def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> dict[str, Any]:
     """Settings, and those that follow from the source of their ``weights`` where they are not given.
 
-    With weights, the strategy is ``adapt`` unless parts are chosen.
+    With weights, the strategy is ``adapt`` unless parts are chosen. With ``taught_by`` it is ``taught``, and what the
+    teacher expects of its images follows, too.
 
     Args:
         given: settings by name, without the module.
@@ -221,16 +222,36 @@ def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> di
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     expected = {} if module is None else expected_settings(inputs_of(module))
+    found = {**_lesson(chosen), **expected, **chosen}
     if not isinstance(chosen.get("weights"), str):
-        return expected | chosen
+        return _read_by_parts(found, chosen)
     source = open_source(chosen["weights"], chosen.get("backbone"))
     if module is not None and "backbone" in source.settings:
         raise ConfigError(f"'{chosen['weights']}' brings a network of its own; leave out your backbone")
     if module is None and "backbone" not in {**source.settings, **chosen}:
         raise ConfigError(f"'{chosen['weights']}' does not say its backbone; give it, e.g. --backbone resnet18")
-    found = {**unless_chosen({"strategy": "adapt"}, chosen), **expected, **source.settings, **chosen}
+    found |= {**source.settings, **chosen}
+    return _read_by_parts({**unless_chosen({"strategy": "adapt"}, found), **found}, chosen)
+
+
+def _read_by_parts(found: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What is chosen, and of the rest what the parts read."""
+    if found.keys() == chosen.keys():
+        return dict(chosen)
     read = known_names({name: value for name, value in found.items() if isinstance(value, str)})
     return {name: value for name, value in found.items() if name in chosen or name in read}
+
+
+def _lesson(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What follows from ``taught_by``; the network of the teacher is set in ``chosen``."""
+    if not isinstance(chosen.get("taught_by"), str):
+        if chosen.pop("teacher_network", None) is not None:
+            raise ConfigError("teacher_network follows from taught_by; give that instead")
+        return {}
+    teacher = open_source(chosen["taught_by"])
+    chosen["teacher_network"] = describe_network(teacher)
+    shared = ("image_size", "mean", "std", "fit", "pixel_range")
+    return {"strategy": "taught"} | {name: teacher.settings[name] for name in shared if name in teacher.settings}
 
 
 def unless_chosen(parts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

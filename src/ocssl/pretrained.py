@@ -24,6 +24,7 @@ from ocssl.errors import CheckpointError, ConfigError, unreadable
 from ocssl.imaging import Fit
 from ocssl.nn import backbones
 from ocssl.nn.backbones import InputSpec, inputs_of, is_factory, timm_model
+from ocssl.options import Options, validate
 from ocssl.plugins import name_plugins, reason, recall_saved
 
 Tensors = Mapping[str, Tensor]
@@ -139,6 +140,42 @@ def fitting(tensors: Tensors, expected: Tensors, name: str, backbone: str | None
     return {key: found.get(key, wanted) for key, wanted in expected.items()}
 
 
+def describe_network(source: Source) -> str:
+    """The network of a source, and what it expects of its images, as JSON; :func:`read_network` reads it."""
+    known = source.settings
+    if "backbone" not in known:
+        raise ConfigError(f"'{source.name}' does not say its backbone; a teacher is an encoder, state or run of ours")
+    if is_factory(known["backbone"]):
+        raise ConfigError(f"'{source.name}' is a network of '{known['backbone']}'; a teacher is one of ocssl or timm")
+    kept = {name: value for name, value in known.items() if name not in ("fit", "pixel_range")}
+    return json.dumps(kept, sort_keys=True)
+
+
+def read_network(text: str) -> dict[str, Any]:
+    """The network that :func:`describe_network` wrote.
+
+    >>> read_network('{"backbone": "mynet:make"}')
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: teacher_network is not what taught_by gives; leave it out
+    """
+    try:
+        known = json.loads(text)
+        recorded = _Recorded.model_validate(known)
+        if recorded.backbone is None or is_factory(recorded.backbone) or 0 in recorded.std:
+            raise ValueError(recorded.backbone)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError("teacher_network is not what taught_by gives; leave it out") from error
+    return dict(known)
+
+
+def backbone_options(known: Mapping[str, Any]) -> Options:
+    """The settings of a named backbone among others."""
+    name, width = backbones.split_name(known["backbone"])
+    kind = backbones.options_of(name)
+    return validate(kind, {option: known[option] for option in kind.model_fields if option in known} | width)
+
+
 def label(name: str | None) -> str | None:
     """A source as others may see it: a path without its folders.
 
@@ -169,7 +206,7 @@ def installed() -> str | None:
 
 def import_factories(settings: Mapping[str, Any]) -> None:
     """Import the modules of ``module:factory`` that a user named on the command line, also from the current folder."""
-    for name in ("backbone", "weights"):
+    for name in ("backbone", "weights", "taught_by"):
         text = settings.get(name)
         if isinstance(text, str) and is_factory(text) and not _exists(text):
             name_plugins([text.partition(":")[0]], f"{name} '{text}'", here=True)
@@ -372,7 +409,7 @@ def published_version(path: str | Path) -> int:
 
 def facts_of(settings: Mapping[str, Any], **counts: Any) -> dict[str, Any]:
     """What an encoder records of its learner, as JSON has values: every setting, without folders, and counts."""
-    named = {"weights": label(settings["weights"])} if "weights" in settings else {}
+    named = {name: label(settings[name]) for name in ("weights", "taught_by") if name in settings}
     facts: dict[str, Any] = json.loads(json.dumps({**settings, **named, **counts}))
     return facts
 

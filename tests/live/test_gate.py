@@ -17,6 +17,7 @@ from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
 from ocssl.evaluation.quality import Interval, in_time, nearest
 from ocssl.export import load
+from ocssl.live import learn
 from ocssl.live.gate import FEWEST, MIXES, PATIENCE, Gate, Quality
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 
@@ -278,3 +279,25 @@ def test_the_table_has_the_encoders_and_the_yardsticks() -> None:
     assert not any("colours" in line or "chance" in line for line in without)
     assert "no order in time (z = 0.3, below 4)" in order_line(replace(CHECK, order=0.3))
     assert quality_line(replace(CHECK, order=0.3)) == "rank 60, at the start 55"
+
+
+def test_a_network_is_taught_by_a_state_and_measured_beside_it(ordered: Path, tmp_path: Path) -> None:
+    quiet_learn(ordered, tmp_path / "shop")
+    student = {name: value for name, value in TINY.items() if name not in ("strategy", "backbone", "image_size")}
+    student |= {"backbone": "convnet-w4", "taught_by": str(tmp_path / "shop"), "check_every": 100}
+    lines: list[str] = []
+    learn(str(ordered), tmp_path / "whole", info=lines.append, **student)
+    assert lines[0].startswith(f"learning at 8×8 with convnet-w4 from zero, taught by {tmp_path / 'shop'}, batch 8")
+    (metrics, *_) = reversed((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines())
+    quality = Quality(**json.loads(metrics)["quality"])
+    assert quality.teacher is not None
+    assert quality.teacher > quality.chance
+    assert any(line.startswith("teacher  ") for line in lines)
+    assert any(f"teacher {100 * quality.teacher:.0f} %, colours" in line for line in lines)
+
+
+def test_a_teacher_that_is_better_is_named() -> None:
+    assert "the teacher still finds more neighbours in time" in verdict(replace(CHECK, teacher=0.43))
+    assert verdict(replace(CHECK, teacher=0.41)).startswith("learning has helped: neighbours in time rose")
+    assert "teacher 43 %" in quality_line(replace(CHECK, teacher=0.43))
+    assert [row.split()[0] for row in summary(replace(CHECK, teacher=0.43))][3] == "teacher"

@@ -35,7 +35,8 @@ def start_settings(given: Mapping[str, Any], size: int) -> dict[str, Any]:
     """
     chosen = dict(given)
     module = chosen.pop("backbone") if isinstance(chosen.get("backbone"), nn.Module) else None
-    if "weights" not in chosen and module is None and "backbone" not in chosen and (found := installed()) is not None:
+    free = module is None and not chosen.keys() & {"weights", "backbone", "taught_by"}
+    if free and (found := installed()) is not None:
         chosen["weights"] = found
     if chosen.get("weights") == NONE:
         del chosen["weights"]
@@ -57,7 +58,7 @@ def _one_size(chosen: Mapping[str, Any], module: nn.Module | None) -> bool:
     spec = None if module is None else inputs_of(module)
     if spec is not None and spec.image_size is not None:
         return spec.fixed
-    return "weights" in chosen and open_source(chosen["weights"], chosen.get("backbone")).fixed
+    return isinstance(chosen.get("weights"), str) and open_source(chosen["weights"], chosen.get("backbone")).fixed
 
 
 def described(settings: Mapping[str, Any], by_default: bool) -> str:
@@ -78,4 +79,5 @@ def described(settings: Mapping[str, Any], by_default: bool) -> str:
     else:
         start = ", pretrained" if weights == backbone else f" from the weights {weights}"
         start += " (--from none starts from zero)" if by_default else ""
+    start += f", taught by {settings['taught_by']}" if settings.get("taught_by") else ""
     return f"{settings['image_size']}×{settings['image_size']} with {network}{start}"
