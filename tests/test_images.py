@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -134,9 +136,10 @@ def refused(images, *words: str) -> None:
         assert word in message
 
 
-@pytest.mark.parametrize("dtype", ["int64", "int8", "uint16", "bool", "complex64", "object", ">f4"])
+@pytest.mark.parametrize("dtype", ["int64", "int8", "bool", "complex64", "object", ">f4"])
 def test_an_array_of_the_wrong_dtype_is_refused_by_its_name(dtype):
-    refused(pixels().astype(dtype), "uint8 or float in [0, 1]", dtype)
+    refused(pixels().astype(dtype), "uint8, uint16 or float in [0, 1]", dtype)
+    refused([*pixels().astype(dtype)], "item 0", dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool, torch.complex64])
@@ -159,10 +162,9 @@ def test_an_array_with_channels_first_is_recognised():
 
 
 @pytest.mark.parametrize("height_width", [(SIZE, SIZE + 1), (SIZE + 1, SIZE), (2 * SIZE, 2 * SIZE), (0, 0)])
-def test_tensors_and_floats_of_another_size_are_refused_by_both_sizes(height_width):
+def test_tensors_of_another_size_are_refused_by_both_sizes(height_width):
     height, width = height_width
     words = (f"{height}×{width}", f"image_size={SIZE}")
-    refused(np.zeros((5, height, width, 3), dtype=np.float32), *words)
     refused(torch.zeros(5, 3, height, width, dtype=torch.uint8), *words)
 
 
@@ -181,12 +183,26 @@ def test_a_list_may_mix_images_arrays_tensors_and_paths_of_any_size(tmp_path):
     array = np.random.default_rng(0).integers(0, 256, (SIZE + 2, SIZE + 5, 3), dtype=np.uint8)
     image = Image.fromarray(array)
     image.save(tmp_path / "a.png")
-    given = [image, array, torch.from_numpy(array).permute(2, 0, 1), tmp_path / "a.png"]
+    given = [image, array, torch.from_numpy(array).permute(2, 0, 1), tmp_path / "a.png", f"{tmp_path}/a.png"]
+    given += [array / 255, (array / 255).astype(np.float32), array.astype(np.uint16) * 257]
     found = as_uint8(given, SIZE)
     assert all(torch.equal(found[0], other) for other in found)
     assert torch.equal(as_uint8(image, SIZE), found[:1])
     refused([np.zeros((0, 4, 3), dtype=np.uint8)], "item 0")
     refused([tmp_path / "b.png"], "item 0", "not there")
+    refused([array / 255, array.astype(np.float32)], "item 1", "floats from 0 to 255")
+    refused([np.full((4, 4), np.nan)], "item 0", "floats from nan")
+
+
+def test_arrays_of_sixteen_bits_and_floats_are_taken_as_files_are():
+    array = np.random.default_rng(0).integers(0, 4096, (3, SIZE + 2, SIZE, 3), dtype=np.uint16)
+    scaled = (array / 4095 * 255).round().astype(np.uint8)
+    for given in (array, [*array]):
+        assert torch.equal(as_uint8(given, SIZE, "crop", (0, 4095)), as_uint8(scaled, SIZE))
+        assert torch.equal(as_uint8(given, SIZE), as_uint8((array >> 8).astype(np.uint8), SIZE))
+    gray = Image.fromarray(array[0, :, :, 0])
+    assert torch.equal(as_uint8([gray], SIZE), as_uint8(array[:1, :, :, 0], SIZE))
+    assert torch.equal(as_uint8(scaled / 255, SIZE), as_uint8(scaled, SIZE))
 
 
 @pytest.mark.parametrize(("mode", "values"), [("I;16", [0, 1024, 4095, 9999]), ("F", [-1.0, 0.0, 4095.0, 1e9])])
@@ -208,6 +224,39 @@ def test_images_of_twelve_bits_in_sixteen_are_told_once(monkeypatch):
     for highest in (4095, 4000, 16_383, 65_535, 200):
         decode(Image.fromarray(np.full((4, 4), highest, dtype=np.uint16)), 4)
     assert ["[0, 4095]" in line or "[0, 16383]" in line for line in told] == [True, True]
+
+
+def png_of_sixteen_bits(pixels):
+    """The content of a PNG file with 16 bits per colour, which Pillow cannot write."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
+    written = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(written)
+
+
+def test_colours_of_sixteen_bits_are_scaled_from_a_range_and_told_of(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr("ocssl.imaging.warn", told.append)
+    imaging._warn_of_bits.cache_clear()
+    full = np.random.default_rng(0).integers(0, 65_536, (SIZE, SIZE, 3), dtype=np.uint16)
+    found = decode(png_of_sixteen_bits(full), SIZE).transpose(1, 2, 0)
+    np.testing.assert_array_equal(found, full >> 8)
+    assert told == []
+    dark = full >> 4
+    assert decode(png_of_sixteen_bits(dark), SIZE).max() < 16
+    assert ["[0, 4095]" in line for line in told] == [True]
+    found = decode(png_of_sixteen_bits(dark), SIZE, "crop", (0, 4095)).transpose(1, 2, 0)
+    assert np.abs(found - dark / 4095 * 255).max() <= 9  # Pillow gives the upper 8 of 16 bits, so 16 levels are left
+
+
+def test_a_tiff_that_pillow_does_not_know_is_not_called_something_else():
+    with pytest.raises(BadImage, match="a TIFF file of a kind that Pillow cannot read"):
+        decode(b"II*\0" + bytes(100), SIZE)
 
 
 @pytest.mark.parametrize("bad", [-0.01, 1.01, 255.0, float("inf"), float("-inf")])
@@ -241,7 +290,7 @@ def test_what_is_not_images_is_refused_by_its_type(thing):
 
 
 def test_a_list_with_something_else_in_it_is_refused_by_its_place():
-    refused([Image.new("RGB", (SIZE, SIZE)), "a.png"], "item 1", "str")
+    refused([Image.new("RGB", (SIZE, SIZE)), b"a.png"], "item 1", "bytes")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])

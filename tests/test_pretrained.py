@@ -21,6 +21,7 @@ from ocssl.errors import CheckpointError, ConfigError, MissingExtraError, OcsslE
 from ocssl.export import load, of_learner, publish
 from ocssl.export.formats import export
 from ocssl.nn import ConvNet, EfficientNetLite0, ResNet18, build_backbone
+from ocssl.nn.backbones import InputSpec
 from ocssl.nn.efficientnet import PACKAGE
 
 MEAN, STD = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
@@ -403,3 +404,26 @@ def test_our_network_is_that_of_the_package() -> None:
         x = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(size))
         with torch.no_grad():
             torch.testing.assert_close(ours(x), theirs.extract_features(x).mean((2, 3)), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_are_adapted_unless_parts_are_chosen(tmp_path: Path) -> None:
+    torch.save(ConvNet(ConvNet.Options(width=4)).state_dict(), file := tmp_path / "w.pth")
+    known = {"weights": str(file), "backbone": "convnet", **TINY}
+    assert Learner(**known).config.strategy == "adapt"
+    assert Learner(**known, method="byol").config.strategy == "cla-e"
+    assert Learner(**known, tau=0.9).config.strategy == "cla-e"
+    assert Learner(**{**known, "backbone": ConvNet(ConvNet.Options(width=4))}).config.strategy == "adapt"
+
+
+def test_a_module_of_ones_own_says_what_it_expects() -> None:
+    from ocssl.live.start import start_settings
+
+    network = ConvNet(ConvNet.Options(width=4))
+    network.inputs = InputSpec(200, MEAN, STD)  # type: ignore[assignment]
+    config = Learner(backbone=network, **TINY).config
+    assert (config.image_size, config.mean, config.std) == (200, MEAN, STD)
+    assert Learner(backbone=network, image_size=16, **TINY).config.image_size == 16
+    for fixed, size in ((False, 128), (True, 200)):
+        network.inputs = InputSpec(200, MEAN, STD, fixed)  # type: ignore[assignment]
+        found = start_settings({"backbone": network, "device": "cpu"}, 48)
+        assert (found["image_size"], found["mean"], found["backbone"]) == (size, MEAN, network)

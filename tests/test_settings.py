@@ -114,7 +114,7 @@ def test_a_wrong_type_and_a_misspelt_name_get_one_sentence(mine, given, message)
 def test_what_nothing_reads_is_refused_with_those_who_read_it(printed) -> None:
     sentence = (
         "strategy 'er' does not read omega, a setting of strategies cassle, cassle-r, cla-b, cla-e, cla-r, pfr, pocon, "
-        "adapt, multiview-r; leave it out"
+        "adapt, multiview-r, taught; leave it out"
     )
     with pytest.raises(ConfigError, match=sentence):
         ocssl.Learner(strategy="er", omega=3)

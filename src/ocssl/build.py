@@ -13,9 +13,9 @@ from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
 from ocssl.nn import Average, Encoder, build_backbone, channels_last, synchronise
-from ocssl.pretrained import read_weights
+from ocssl.pretrained import backbone_options, read_network, read_weights
 from ocssl.step import TrainState
-from ocssl.strategies import Setup, Strategy
+from ocssl.strategies import Renormalised, Setup, Strategy, Taught
 
 
 def build(config: LearnerConfig, backbone: nn.Module | None = None, *, restored: bool = False) -> TrainState:
@@ -87,6 +87,8 @@ def _networks(
         synchronise(encoder, encoder.group)
     if method is not None:
         method.begin(encoder)
+    options = config.select(parts.strategy.Options)
+    teacher, teacher_dim = _teacher(config, options, restored) if isinstance(options, Taught.Options) else (None, 0)
     setup = Setup(
         encoder=encoder,
         method=method,
@@ -96,8 +98,26 @@ def _networks(
         stream_batch=config.stream_batch,
         batch=config.batch,
         average=config.average,
+        teacher=teacher,
+        teacher_dim=teacher_dim,
     )
-    return encoder, parts.strategy(setup, config.select(parts.strategy.Options))
+    return encoder, parts.strategy(setup, options)
+
+
+def _teacher(config: LearnerConfig, options: Taught.Options, restored: bool) -> tuple[nn.Module | None, int]:
+    """The network that ``taught_by`` names, for images as this learner normalises them, and its width."""
+    if options.teacher_network is None:
+        return None, 0
+    known = read_network(options.teacher_network)
+    size = known.get("image_size", config.image_size)
+    network, width = build_backbone(known["backbone"], size, backbone_options(known))
+    if options.taught_by is not None and not restored:
+        read_weights(options.taught_by, network, known["backbone"], size)
+    mean, std = (getattr(config, name, default) for name, default in (("mean", (0, 0, 0)), ("std", (1, 1, 1))))
+    its_mean, its_std = known.get("mean", mean), known.get("std", std)
+    scale = [mine / its for mine, its in zip(std, its_std, strict=True)]
+    shift = [(mine - its) / spread for mine, its, spread in zip(mean, its_mean, its_std, strict=True)]
+    return Renormalised(network, known.get("image_size"), scale, shift).requires_grad_(False), width
 
 
 def _memory(

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from pydantic.fields import FieldInfo
+from torch import nn
 
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.budget import MOST
@@ -28,9 +29,10 @@ from ocssl.imaging import Fit
 from ocssl.memory import Memory
 from ocssl.methods import Method
 from ocssl.nn import backbones
+from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
 from ocssl.plugins import Plugin, describe
-from ocssl.pretrained import open_source
+from ocssl.pretrained import describe_network, expected_settings, open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 from ocssl.strategies.base import SMALL_BATCH
@@ -74,7 +76,8 @@ class LearnerConfig(Options):
         None,
         "Weights to start from; a state dict of the backbone (.safetensors, .pth), or a source that names the "
         "backbone, too: an encoder, state or run of ours, `timm:NAME`, `hf-hub:NAME`, `module:factory`, "
-        "`efficientnet-lite0`. Image_size, mean and std follow from it where they are not given. Unset: random ones.",
+        "`efficientnet-lite0`. Image_size, mean and std follow from it where they are not given, and the strategy is "
+        "`adapt` unless parts are chosen. Unset: random ones.",
         since="0.2",
     )
     augmentation: str = setting("simclr", "Augmentation of the views; see `ocssl list augmentations`.")
@@ -218,23 +221,61 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     return config
 
 
-def with_source(given: Mapping[str, Any], *, own_backbone: bool = False) -> dict[str, Any]:
+def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> dict[str, Any]:
     """Settings, and those that follow from the source of their ``weights`` where they are not given.
+
+    With weights, the strategy is ``adapt`` unless parts are chosen. With ``taught_by`` it is ``taught``, and what the
+    teacher expects of its images follows, too.
+
+    Args:
+        given: settings by name, without the module.
+        module: the backbone, where it is the caller's own; what it says of its images counts, too.
 
     >>> with_source({"backbone": "convnet"})
     {'backbone': 'convnet'}
     """
     chosen = {name: value for name, value in given.items() if value is not None}
+    expected = {} if module is None else expected_settings(inputs_of(module))
+    found = {**_lesson(chosen), **expected, **chosen}
     if not isinstance(chosen.get("weights"), str):
-        return chosen
+        return _read_by_parts(found, chosen)
     source = open_source(chosen["weights"], chosen.get("backbone"))
-    if own_backbone and "backbone" in source.settings:
+    if module is not None and "backbone" in source.settings:
         raise ConfigError(f"'{chosen['weights']}' brings a network of its own; leave out your backbone")
-    if not own_backbone and "backbone" not in {**source.settings, **chosen}:
+    if module is None and "backbone" not in {**source.settings, **chosen}:
         raise ConfigError(f"'{chosen['weights']}' does not say its backbone; give it, e.g. --backbone resnet18")
-    found = {**source.settings, **chosen}
+    found |= {**source.settings, **chosen}
+    return _read_by_parts({**unless_chosen({"strategy": "adapt"}, found), **found}, chosen)
+
+
+def _read_by_parts(found: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What is chosen, and of the rest what the parts read."""
+    if found.keys() == chosen.keys():
+        return dict(chosen)
     read = known_names({name: value for name, value in found.items() if isinstance(value, str)})
     return {name: value for name, value in found.items() if name in chosen or name in read}
+
+
+def _lesson(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What follows from ``taught_by``; the network of the teacher is set in ``chosen``."""
+    if not isinstance(chosen.get("taught_by"), str):
+        if chosen.pop("teacher_network", None) is not None:
+            raise ConfigError("teacher_network follows from taught_by; give that instead")
+        return {}
+    teacher = open_source(chosen["taught_by"])
+    chosen["teacher_network"] = describe_network(teacher)
+    shared = ("image_size", "mean", "std", "fit", "pixel_range")
+    return {"strategy": "taught"} | {name: teacher.settings[name] for name in shared if name in teacher.settings}
+
+
+def unless_chosen(parts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """``parts``, or nothing where ``given`` chooses parts, or a setting that only others read, such as ``tau``.
+
+    >>> [unless_chosen({"strategy": "er"}, {name: 1}) for name in ("image_size", "memory", "tau")]
+    [{'strategy': 'er'}, {}, {}]
+    """
+    chosen = given.keys() & {"strategy", "method", "memory", "optimizer", "variant"}
+    return {} if chosen or unread({**parts, **given}) else dict(parts)
 
 
 def unread(given: Mapping[str, Any]) -> set[str]:

@@ -34,7 +34,7 @@ Fit = Literal["crop", "squash"]
 """How an image becomes a square: its largest centred square, or all of it with another aspect ratio."""
 PixelRange = tuple[float, float]
 """The values of black and white."""
-Images: TypeAlias = np.ndarray | Tensor | Image.Image | Sequence[Image.Image | np.ndarray | Tensor | Path]
+Images: TypeAlias = np.ndarray | Tensor | Image.Image | Sequence[Image.Image | np.ndarray | Tensor | Path | str]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
@@ -89,7 +89,8 @@ def decode(
     """Decode one image to square RGB.
 
     Args:
-        picture: the bytes of an image file, its path, a PIL image, or uint8 pixels ``(H, W)`` or ``(H, W, 1|3|4)``.
+        picture: the bytes of an image file, its path, a PIL image, or pixels ``(H, W)`` or ``(H, W, 1|3|4)``: uint8,
+            uint16, or float in [0, 1].
         size: target side length. None keeps the image's own size, which must be square.
         fit: what is resized: ``crop``, the largest centred square, or ``squash``, the whole image.
         pixel_range: black and white of an image with more than 8 bits or floating point numbers.
@@ -113,6 +114,8 @@ def decode(
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
+        if isinstance(picture, np.ndarray):
+            picture = _eight_bits(picture, pixel_range)
         return _square_rgb(open_image(picture), size, fit, pixel_range)
 
 
@@ -120,10 +123,10 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
     """A batch of images as uint8 ``(n, 3, image_size, image_size)``, on the device they were on.
 
     Args:
-        images: a tensor ``(n, 3, s, s)`` (uint8, or float in [0, 1]); a uint8 array ``(n, h, w)`` or
-            ``(n, h, w, 1|3|4)`` of any size, or a float array ``(n, s, s, 3)`` in [0, 1]; or a list of any sizes: PIL
-            images, uint8 arrays ``(h, w)`` or ``(h, w, 1|3|4)``, uint8 tensors ``(3, h, w)``, paths. One PIL image and
-            one array ``(h, w)`` or ``(h, w, 1|3|4)`` are a batch of one.
+        images: a tensor ``(n, 3, s, s)``; an array ``(n, h, w)`` or ``(n, h, w, 1|3|4)`` of any size; or a list of any
+            sizes: PIL images, arrays ``(h, w)`` or ``(h, w, 1|3|4)``, tensors ``(3, h, w)``, paths. Arrays are uint8,
+            uint16, which are scaled as files are, or float in [0, 1]; tensors uint8 or float in [0, 1]. One PIL image
+            and one array ``(h, w)`` or ``(h, w, 1|3|4)`` are a batch of one.
         fit, pixel_range: as for :func:`decode`.
 
     >>> as_uint8(np.zeros((2, 32, 32, 3), dtype=np.uint8), 32).shape
@@ -135,7 +138,7 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
         tensor = images
     elif isinstance(images, np.ndarray):
         batch = _as_batch(images)
-        ready = batch.shape[1:] == (image_size, image_size, 3) or batch.dtype != np.uint8
+        ready = batch.shape[1:] == (image_size, image_size, 3) and batch.dtype != np.uint16
         tensor = _from_array(batch) if ready else _from_list([*batch], image_size, fit, pixel_range)
     elif isinstance(images, (list, tuple)):
         tensor = _from_list(images, image_size, fit, pixel_range)
@@ -162,7 +165,7 @@ def open_image(picture: Picture) -> Image.Image:
         return picture
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8:
-            raise BadImage(f"its pixels are {picture.dtype}, not uint8")
+            raise BadImage(f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]")
         return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)
     if isinstance(picture, Path):
         facts = picture.stat()
@@ -171,7 +174,12 @@ def open_image(picture: Picture) -> Image.Image:
         require_bytes(facts.st_size)
         picture = read_file(picture, MAX_BYTES)
     require_bytes(len(picture))
-    return Image.open(io.BytesIO(picture), formats=FORMATS)
+    try:
+        return Image.open(io.BytesIO(picture), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        if picture[:4] in (b"II*\0", b"MM\0*"):
+            raise BadImage("it is a TIFF file of a kind that Pillow cannot read, such as colours as floats") from error
+        raise
 
 
 def require_bytes(count: int) -> None:
@@ -282,29 +290,55 @@ def _drafted(image: Image.Image, size: int) -> Image.Image:
 def _to_rgb(image: Image.Image, pixel_range: PixelRange | None) -> Image.Image:
     """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken."""
     if image.mode.startswith("I") or image.mode == "F":
-        pixels = np.asarray(image)
-        if pixel_range is not None:
-            low, high = pixel_range
-            if not np.isfinite(pixels).all():
-                raise BadImage("its pixels hold NaN or infinity")
-            scaled = np.clip((pixels.astype(np.float64) - low) / (high - low), 0, 1)
-            return Image.fromarray((scaled * 255).round().astype(np.uint8)).convert("RGB")
-        if image.mode == "F":
+        if image.mode == "F" and pixel_range is None:
             raise BadImage(
                 "its pixels are floating point numbers; set pixel_range to those of black and white, e.g. [0, 1]"
             )
-        if pixels.min() < 0 or (highest := int(pixels.max())) > 0xFFFF:
-            raise BadImage("its pixels have more than 16 bits; set pixel_range to those of black and white")
-        for bits in (12, 14):
-            if 255 < highest < 2**bits:
-                _warn_of_bits(bits)
-                break
-        return Image.fromarray((pixels.astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
+        return Image.fromarray(_scaled(np.asarray(image), pixel_range)).convert("RGB")
+    if _is_deep(image):  # Pillow gives the upper 8 bits: the middle of what they stand for
+        return Image.fromarray(_scaled(np.asarray(image.convert("RGB")).astype(np.int32) * 256 + 128, pixel_range))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         ground = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(ground, image).convert("RGB")
     return image.convert("RGB")
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether an image that is not decoded yet has 16 bits per colour in its file."""
+    tiles = getattr(image, "tile", None) if image.mode == "RGB" else None
+    how = tiles[0][3] if tiles else None
+    raw = how[0] if isinstance(how, tuple) and how else how
+    return isinstance(raw, str) and raw.startswith("RGB;16")
+
+
+def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
+    """Pixels of more than 8 bits as uint8, from a range, or from all of 16 bits."""
+    if pixel_range is not None:
+        low, high = pixel_range
+        if not np.isfinite(pixels).all():
+            raise BadImage("its pixels hold NaN or infinity")
+        scaled = np.clip((pixels.astype(np.float64) - low) / (high - low), 0, 1)
+        return (scaled * 255).round().astype(np.uint8)
+    if pixels.min() < 0 or (highest := int(pixels.max())) > 0xFFFF:
+        raise BadImage("its pixels have more than 16 bits; set pixel_range to those of black and white")
+    for bits in (12, 14):
+        if 255 < highest < 2**bits:
+            _warn_of_bits(bits)
+            break
+    return (pixels.astype(np.int64) >> 8).astype(np.uint8)
+
+
+def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
+    """An array as uint8: 16 bits are scaled as in a file, and floats lie in [0, 1]."""
+    if pixels.dtype == np.uint16 and pixels.size:
+        return _scaled(pixels, pixel_range)
+    if pixels.dtype in (np.float16, np.float32, np.float64) and pixels.size:
+        if not (pixels.min() >= 0 and pixels.max() <= 1):
+            low, high = pixels.min(), pixels.max()
+            raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]")
+        return (pixels.astype(np.float64) * 255).round().astype(np.uint8)
+    return pixels
 
 
 @cache
@@ -337,8 +371,8 @@ def _reason(error: Exception) -> str:
 
 def _as_batch(array: np.ndarray) -> np.ndarray:
     """An array of one image or of several as ``(n, h, w)`` or ``(n, h, w, 1|3|4)``."""
-    if array.dtype not in (np.uint8, np.float16, np.float32, np.float64):
-        raise InputError(f"images must be uint8 or float in [0, 1]; this array is {array.dtype}")
+    if array.dtype not in (np.uint8, np.uint16, np.float16, np.float32, np.float64):
+        raise InputError(f"images must be uint8, uint16 or float in [0, 1]; this array is {array.dtype}")
     if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
         array = array[None]
     if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3, 4)):
@@ -358,12 +392,12 @@ def _from_array(array: np.ndarray) -> Tensor:
 def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:
     arrays = []
     for i, image in enumerate(images):
-        picture = image
+        picture = Path(image) if isinstance(image, str) else image
         if isinstance(image, Tensor) and image.ndim == 3:
             picture = image.detach().cpu().numpy().transpose(1, 2, 0)
         if not isinstance(picture, (Image.Image, np.ndarray, Path)):
             raise InputError(
-                f"a list of images must hold PIL images, uint8 arrays, tensors (3, h, w) or paths; item {i} is "
+                f"a list of images must hold PIL images, arrays, tensors (3, h, w) or paths; item {i} is "
                 f"{type(image).__name__}"
             )
         try:

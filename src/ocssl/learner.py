@@ -64,7 +64,8 @@ class Learner:
     the strategy, method, memory, optimiser, augmentation and backbone; ``ocssl list settings`` prints all of them. A
     setting that no part reads is refused. ``backbone`` may also be a module from images ``(n, 3, s, s)`` to vectors
     ``(n, d)``. ``weights`` names a file or another source of weights to start from; image size, mean and std come with
-    it. The configuration is fixed: :attr:`config` holds every setting, defaults filled in.
+    it, and the strategy ``adapt``, unless you choose parts. The configuration is fixed: :attr:`config` holds every
+    setting, defaults filled in.
 
     One thread may learn while others transform or save; each waits until a minibatch of another is over. A second
     :meth:`partial_fit` meanwhile is refused.
@@ -101,7 +102,7 @@ class Learner:
         elif "backbone" in settings and not isinstance(backbone, str | None):
             raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
         own = self._module is not None
-        settings = settings if restored else with_source(settings, own_backbone=own)
+        settings = settings if restored else with_source(settings, self._module)
         self.config = parse_learner(settings, own_backbone=own)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._learning = Lock()  # held by the one call of partial_fit that cuts the stream

@@ -24,6 +24,7 @@ from ocssl.errors import CheckpointError, ConfigError, first_misfit, unreadable
 from ocssl.imaging import Fit
 from ocssl.nn import backbones
 from ocssl.nn.backbones import InputSpec, inputs_of, is_factory, timm_model
+from ocssl.options import Options, validate
 from ocssl.plugins import name_plugins, reason, recall_saved
 
 Tensors = Mapping[str, Tensor]
@@ -139,6 +140,42 @@ def fitting(tensors: Tensors, expected: Tensors, name: str, backbone: str | None
     return {key: found.get(key, wanted) for key, wanted in expected.items()}
 
 
+def describe_network(source: Source) -> str:
+    """The network of a source, and what it expects of its images, as JSON; :func:`read_network` reads it."""
+    known = source.settings
+    if "backbone" not in known:
+        raise ConfigError(f"'{source.name}' does not say its backbone; a teacher is an encoder, state or run of ours")
+    if is_factory(known["backbone"]):
+        raise ConfigError(f"'{source.name}' is a network of '{known['backbone']}'; a teacher is one of ocssl or timm")
+    kept = {name: value for name, value in known.items() if name not in ("fit", "pixel_range")}
+    return json.dumps(kept, sort_keys=True)
+
+
+def read_network(text: str) -> dict[str, Any]:
+    """The network that :func:`describe_network` wrote.
+
+    >>> read_network('{"backbone": "mynet:make"}')
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: teacher_network is not what taught_by gives; leave it out
+    """
+    try:
+        known = json.loads(text)
+        recorded = _Recorded.model_validate(known)
+        if recorded.backbone is None or is_factory(recorded.backbone) or 0 in recorded.std:
+            raise ValueError(recorded.backbone)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError("teacher_network is not what taught_by gives; leave it out") from error
+    return dict(known)
+
+
+def backbone_options(known: Mapping[str, Any]) -> Options:
+    """The settings of a named backbone among others."""
+    name, width = backbones.split_name(known["backbone"])
+    kind = backbones.options_of(name)
+    return validate(kind, {option: known[option] for option in kind.model_fields if option in known} | width)
+
+
 def label(name: str | None) -> str | None:
     """A source as others may see it: a path without its folders.
 
@@ -169,7 +206,7 @@ def installed() -> str | None:
 
 def import_factories(settings: Mapping[str, Any]) -> None:
     """Import the modules of ``module:factory`` that a user named on the command line, also from the current folder."""
-    for name in ("backbone", "weights"):
+    for name in ("backbone", "weights", "taught_by"):
         text = settings.get(name)
         if isinstance(text, str) and is_factory(text) and not _exists(text):
             name_plugins([text.partition(":")[0]], f"{name} '{text}'", here=True)
@@ -193,19 +230,25 @@ def _of_timm(name: str) -> Source:
     def tensors(image_size: int) -> Tensors:
         return timm_model(model, image_size, pretrained=True).state_dict()
 
-    return Source(name, tensors, {"backbone": f"timm:{architecture}"} | _expected(spec), bool(spec and spec.fixed))
+    return Source(
+        name, tensors, {"backbone": f"timm:{architecture}"} | expected_settings(spec), bool(spec and spec.fixed)
+    )
 
 
 def _of_package(name: str) -> Source:
     kind = backbones.registry.get(name)
     file = kind.weights_file()
-    return Source(name, lambda _: _read_file(file), {"backbone": name} | _expected(getattr(kind, "inputs", None)))
+    return Source(
+        name, lambda _: _read_file(file), {"backbone": name} | expected_settings(getattr(kind, "inputs", None))
+    )
 
 
 def _of_factory(name: str) -> Source:
     module = backbones.factory(name)()
     spec = inputs_of(module)
-    return Source(name, lambda _: module.state_dict(), {"backbone": name} | _expected(spec), bool(spec and spec.fixed))
+    return Source(
+        name, lambda _: module.state_dict(), {"backbone": name} | expected_settings(spec), bool(spec and spec.fixed)
+    )
 
 
 def _of_path(name: str, backbone: str | None) -> Source:
@@ -217,7 +260,7 @@ def _of_path(name: str, backbone: str | None) -> Source:
     entry, width = backbones.split_name(backbone) if backbone is not None else ("", {})
     if entry in backbones.registry:
         kind = backbones.registry.get(entry)
-        settings |= _expected(getattr(kind, "inputs", None))
+        settings |= expected_settings(getattr(kind, "inputs", None))
         if hasattr(kind, "options_from"):
             prefix = _prefix(tensors, kind().state_dict())
             settings |= kind.options_from(checkpoint.sub_state(tensors, prefix)) | width
@@ -235,7 +278,12 @@ def _of_encoder(name: str, path: Path) -> Source:
     return Source(name, lambda _: tensors, settings | width | {"backbone": short}, fixed=True)
 
 
-def _expected(spec: InputSpec | None) -> dict[str, Any]:
+def expected_settings(spec: InputSpec | None) -> dict[str, Any]:
+    """What a network expects of its images, as settings of a learner.
+
+    >>> expected_settings(InputSpec(None, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)))
+    {'mean': (0.5, 0.5, 0.5), 'std': (0.2, 0.2, 0.2)}
+    """
     if spec is None:
         return {}
     size = {} if spec.image_size is None else {"image_size": spec.image_size}
@@ -359,7 +407,7 @@ def published_version(path: str | Path) -> int:
 
 def facts_of(settings: Mapping[str, Any], **counts: Any) -> dict[str, Any]:
     """What an encoder records of its learner, as JSON has values: every setting, without folders, and counts."""
-    named = {"weights": label(settings["weights"])} if "weights" in settings else {}
+    named = {name: label(settings[name]) for name in ("weights", "taught_by") if name in settings}
     facts: dict[str, Any] = json.loads(json.dumps({**settings, **named, **counts}))
     return facts
 

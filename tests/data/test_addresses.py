@@ -396,8 +396,8 @@ def test_a_callers_image_is_not_changed():
 def test_an_iterable_of_something_else_is_refused():
     with pytest.raises(DataError, match="iterable:1 cannot be used: it is a str, not an image"):
         data.from_iterable([pixels(0), "picture"])
-    with pytest.raises(DataError, match="pixels are float64, not uint8"):
-        data.from_iterable([np.zeros((8, 8, 3))])
+    with pytest.raises(DataError, match="pixels are int64, not uint8"):
+        data.from_iterable([np.zeros((8, 8, 3), dtype=np.int64)])
     with pytest.raises(DataError, match="there are no images in iterable"):
         data.from_iterable([])
 

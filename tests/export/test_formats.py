@@ -239,6 +239,35 @@ def test_the_command_writes_and_tells_the_difference(
         app(["export", source, "--to", "torchscript", "--data", "x"], standalone_mode=False)
 
 
+def test_an_onnx_file_may_take_pixels_as_bytes(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export(encoder, tmp_path / "a.safetensors", "safetensors")
+    path = tmp_path / "encoder.onnx"
+    words = ["export", str(tmp_path / "a.safetensors"), "--to", "onnx", "--uint8", "-o", str(path)]
+    app(words, standalone_mode=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for count in (1, 2, 9):
+        (features,) = session.run(["features"], {"images": IMAGES[:count]})
+        np.testing.assert_allclose(features, encoder.transform(IMAGES[:count]), atol=1e-4)
+    with pytest.raises(Exception, match="uint8"):
+        session.run(None, {"images": PIXELS.numpy()})
+    meta = session.get_modelmeta()
+    said = json.loads(meta.custom_metadata_map["preprocess"])
+    assert (said["layout"], said["dtype"], said["range"], said["size"]) == ("NHWC", "uint8", [0, 255], SIZE)
+    assert f"uint8 (n, {SIZE}, {SIZE}, 3)" in said["words"]
+    assert "255 in [0, 1]" not in meta.description
+
+
+@pytest.mark.parametrize("to", ["torchscript", "safetensors", "torchvision", "hub"])
+def test_only_onnx_takes_bytes(encoder: FrozenEncoder, tmp_path: Path, to: str) -> None:
+    with pytest.raises(ConfigError, match="only --to onnx takes uint8; leave --uint8 out"):
+        app(["export", str(tmp_path), "--to", to, "--uint8", "-o", str(tmp_path / "e")], standalone_mode=False)
+    if to != "hub":
+        with pytest.raises(ConfigError, match="only --to onnx takes uint8"):
+            export(encoder, tmp_path / "e", to, uint8=True)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("fit", ["crop", "squash"])
 def test_an_onnx_file_says_what_to_feed_it(tmp_path: Path, fit: str) -> None:
     onnx = pytest.importorskip("onnx")

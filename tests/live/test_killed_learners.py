@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from frames import tiny_options, write_frames
+from frames import TINY, tiny_options, write_frames
 from safetensors.numpy import load_file
 
 from helpers.command import Command, Process, wait_for
 from helpers.settings import tiny_flags
+from ocssl.checks import small_learner, small_stream
+from ocssl.export import publish
 from ocssl.export.encoder import published_version
 from ocssl.live.seen import SeenIndex
 from ocssl.nn import ConvNet
@@ -134,6 +136,26 @@ def test_a_learner_asked_to_stop_saves_and_goes_on_later(
     process = start(ocssl, frames, state)
     assert process.wait() == 0, process.err
     assert contents(state, frames) == undisturbed
+
+
+def test_a_taught_learner_goes_on_bit_for_bit_without_its_teacher(ocssl: Command, frames: Path, tmp_path: Path) -> None:
+    teacher, moved = tmp_path / "shop", tmp_path / "elsewhere"
+    publish(small_learner("er").partial_fit(small_stream(40)), teacher)
+    settings = {name: value for name, value in TINY.items() if name not in ("strategy", "image_size")}
+    parts = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = ["--save-every", 0.1, "--check-every", 20, "--lr", 5.0, *parts]
+    whole = ocssl.start("learn", frames, "--state", tmp_path / "whole", "--taught-by", teacher, *words)
+    assert whole.wait() == 0, whole.err
+    killed = ocssl.start(
+        "learn", frames, "--state", tmp_path / "killed", "--taught-by", teacher, *words, die_at_sync=30
+    )
+    assert killed.wait() == -signal.SIGKILL
+    teacher.rename(moved)
+    again = ocssl.start("learn", frames, "--state", tmp_path / "killed", *words)
+    assert again.wait() == 0, again.err
+    found = contents(tmp_path / "whole", frames)
+    assert found["facts"]["config"]["strategy"] == "taught"  # type: ignore[index]
+    assert contents(tmp_path / "killed", frames) == found
 
 
 def test_a_full_disk_stops_no_learning_ends_in_one_sentence_and_spares_what_was_saved(

@@ -319,7 +319,7 @@ def test_a_last_minibatch_of_one_image_is_not_called_collapsed(tmp_path: Path, w
         frames, tmp_path / "state", strategy="finetune", memory_size=None, stream_batch=10, batch=10, info=lines.append
     )
     assert "11 images" in lines[-1]
-    assert not warnings
+    assert not any("collapsed" in line for line in warnings)
     assert not any("rank" in line for line in lines)
 
 
@@ -382,3 +382,8 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
         ]
         assert any(line.startswith("convnet-w8 is a small network for photographs") for line in warnings)
     assert asked == [pytest.approx(target)]
+
+
+def test_a_small_network_of_the_users_choice_is_told_of_too(tmp_path: Path, warnings: list[str]) -> None:
+    quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state")
+    assert any("--backbone resnet18 or a pretrained network gives better features" in line for line in warnings)

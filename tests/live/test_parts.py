@@ -13,9 +13,9 @@ import pytest
 import torch
 from frames import TINY, frame, png
 from PIL import Image
-from torch import nn
 
 from ocssl import Learner
+from ocssl.config import unless_chosen
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.imaging import BadImage
@@ -221,10 +221,10 @@ def test_what_is_given_is_kept_and_nothing_is_measured_twice(monkeypatch: pytest
 
 def test_a_choice_of_parts_or_a_setting_that_only_other_parts_read_leaves_the_recipe_out() -> None:
     for given in ({"strategy": "cla-r"}, {"optimizer": "sgd"}, {"omega": 0.1}, {"weights": "some", "tau": 0.9}):
-        assert tuning.recipe(given) == {}
-    assert tuning.recipe({"weights": "some", "omega": 0.1}) == tuning.ADAPTING
-    for given in ({}, {"lr": 0.1, "views": 4}, {"backbone": "resnet18"}, {"backbone": nn.Identity()}):
-        assert tuning.recipe(given) == tuning.RECIPE
+        assert unless_chosen(tuning.RECIPE, given) == {}
+    assert unless_chosen({"strategy": "adapt"}, {"weights": "some", "omega": 0.1}) == {"strategy": "adapt"}
+    for given in ({}, {"lr": 0.1, "views": 4}, {"backbone": "resnet18"}):
+        assert unless_chosen(tuning.RECIPE, given) == tuning.RECIPE
 
 
 def test_a_step_replays_no_more_than_the_users_memory_can_give(monkeypatch: pytest.MonkeyPatch) -> None:

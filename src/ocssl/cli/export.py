@@ -19,6 +19,7 @@ def export(
     ] = None,
     data: Annotated[str | None, typer.Option(help="hub: a sentence on the images it learned from.")] = None,
     license: Annotated[str | None, typer.Option(help="hub: of the weights.")] = None,
+    uint8: Annotated[bool, typer.Option("--uint8", help="onnx: take pixels as bytes (n, s, s, 3).")] = False,
     force: ForceOption = False,
 ) -> None:
     """Write an encoder in another format, compared with the original.
@@ -28,7 +29,7 @@ def export(
     from ocssl.common.files import check_output
     from ocssl.errors import ConfigError
     from ocssl.export import load
-    from ocssl.export.formats import SUFFIXES, formats
+    from ocssl.export.formats import SUFFIXES, check_uint8, formats
     from ocssl.export.formats import export as write
     from ocssl.export.hub import check_hub_folder, write_hub_folder
     from ocssl.registry import unknown
@@ -37,6 +38,7 @@ def export(
         raise unknown("format", to, [*formats.names(), "hub"])
     if to != "hub" and (data or license):
         raise ConfigError("--data and --license are for the model card, which only --to hub writes")
+    check_uint8(to, uint8)
     path = output or Path("encoder-hub" if to == "hub" else f"encoder{SUFFIXES.get(to, '')}")
     if to == "hub":
         check_hub_folder(path, inputs=[encoder], force=force)
@@ -47,5 +49,5 @@ def export(
         place = write_hub_folder(network, path, data=data, license=license, force=force)
         typer.echo(f"wrote {place}: upload it with 'hf upload OWNER/NAME {place}'")
         return
-    difference = write(network, path, to, force=force)
+    difference = write(network, path, to, uint8=uint8, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")

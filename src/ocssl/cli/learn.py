@@ -44,7 +44,7 @@ def learn(
     """
     from ocssl.live import check_names
     from ocssl.live import learn as learn_live
-    from ocssl.pretrained import import_factories
+    from ocssl.pretrained import import_factories, read_encoder
 
     def info(line: str) -> None:
         if not quiet:
@@ -55,4 +55,9 @@ def learn(
     check_names(settings)
     import_factories(settings)
     learner = learn_live(source, state, info=info, **settings)
-    typer.echo(f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder: {state / 'encoder'}")
+    place = state / "encoder"
+    as_given = learner.seen and not read_encoder(place)[0]["seen"]
+    typer.echo(
+        f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder"
+        f"{', still that of the start' if as_given else ''}: {place}"
+    )

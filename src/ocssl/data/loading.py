@@ -90,7 +90,8 @@ def from_iterable(
     data set: give its minibatches to the learner directly.
 
     Args:
-        images: PIL images, uint8 arrays ``(H, W)`` or ``(H, W, C)``, uint8 tensors ``(C, H, W)``, encoded bytes, paths.
+        images: PIL images, arrays ``(H, W)`` or ``(H, W, C)`` as for :func:`~ocssl.imaging.decode`, uint8 tensors
+            ``(C, H, W)``, encoded bytes, paths.
 
     >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
     <iterable: 5 images of 8×8>

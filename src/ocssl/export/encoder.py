@@ -19,9 +19,9 @@ from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.imaging import Fit, Images, as_uint8
 from ocssl.learner import Learner
-from ocssl.nn import backbones, build_backbone
-from ocssl.options import Options, validate
-from ocssl.pretrained import facts_of, published_version, read_encoder
+from ocssl.nn import build_backbone
+from ocssl.options import Options
+from ocssl.pretrained import backbone_options, facts_of, published_version, read_encoder
 from ocssl.version import __version__
 
 KIND = "encoder"
@@ -146,7 +146,7 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     spec = own if backbone is None else backbone
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    options = _backbone_options(spec, facts)
+    options = backbone_options(facts | {"backbone": spec}) if isinstance(spec, str) else None
     if isinstance(spec, str):
         _check_shapes(path, spec, size, options, tensors)
     network, width = build_backbone(spec, size, options)
@@ -170,15 +170,6 @@ def _check_shapes(path: object, name: str, size: int, options: Options | None, t
         if place in expected and expected[place].shape != tensor.shape:
             found, wanted = tuple(tensor.shape), tuple(expected[place].shape)
             raise CheckpointError(f"'{path}' does not fit the backbone: {place} is {found}, not {wanted}")
-
-
-def _backbone_options(spec: str | nn.Module, facts: Mapping[str, Any]) -> Options | None:
-    """The settings of a named backbone, as the encoder records them."""
-    if isinstance(spec, nn.Module):
-        return None
-    name, width = backbones.split_name(spec)
-    kind = backbones.options_of(name)
-    return validate(kind, {option: facts[option] for option in kind.model_fields if option in facts} | width)
 
 
 def _facts_of(learner: Learner) -> dict[str, Any]:

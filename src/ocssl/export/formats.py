@@ -1,7 +1,7 @@
 """An encoder in formats of other programs. Every file is compared with the original before it gets its name.
 
-The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them themselves; the state dict for
-torchvision is of the bare backbone.
+The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them themselves; an ONNX file may take bytes
+``(n, s, s, 3)`` instead. The state dict for torchvision is of the bare backbone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocssl.checkpoint import save_tensors
 from ocssl.common.files import MARK, atomic_write, check_output, writing
@@ -35,10 +35,11 @@ Forward = Callable[[Tensor], Tensor]
 formats = Registry[Callable[[FrozenEncoder, Path], Forward]]("format")
 
 
-def export(encoder: FrozenEncoder, path: str | Path, to: str, *, force: bool = False) -> float:
+def export(encoder: FrozenEncoder, path: str | Path, to: str, *, uint8: bool = False, force: bool = False) -> float:
     """Write an encoder as ``onnx``, ``torchscript``, ``safetensors`` or ``torchvision``.
 
     Args:
+        uint8: the ONNX network takes pixels as they are, uint8 ``(n, s, s, 3)``.
         force: replace a file that ocssl did not write, too.
 
     Returns:
@@ -54,13 +55,15 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, force: bool = F
     0.0
     """
     write, target = formats.get(to), Path(path)
+    check_uint8(to, uint8)
     check_output(path, to, force=force)
     encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
     difference = 0.0
 
     def write_checked(draft: Path) -> None:
         nonlocal difference
-        difference = _difference(encoder, write(encoder, draft))
+        forward = _onnx(encoder, draft, uint8=True) if uint8 else write(encoder, draft)
+        difference = _difference(encoder, forward, whole=uint8)
         if not difference <= TOLERANCE:
             raise CheckpointError(f"the encoder as {to} differs from the original by {difference:.2g}; nothing is kept")
 
@@ -73,8 +76,23 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, force: bool = F
     return difference
 
 
-def preprocess(encoder: FrozenEncoder) -> dict[str, Any]:
+def check_uint8(to: str, uint8: bool) -> None:
+    """Refuse bytes for a format whose networks take floating point numbers.
+
+    >>> check_uint8("torchscript", True)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: only --to onnx takes uint8; leave --uint8 out, or export to onnx
+    """
+    if uint8 and to != "onnx":
+        raise ConfigError("only --to onnx takes uint8; leave --uint8 out, or export to onnx")
+
+
+def preprocess(encoder: FrozenEncoder, uint8: bool = False) -> dict[str, Any]:
     """What an exported network is fed with, for programs, and as ``words`` for people.
+
+    Args:
+        uint8: the network takes bytes.
 
     >>> from ocssl.nn import ConvNet
     >>> steps = preprocess(FrozenEncoder(ConvNet(), 128, 32, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)))
@@ -84,11 +102,13 @@ def preprocess(encoder: FrozenEncoder) -> dict[str, Any]:
     size, crop = encoder.image_size, encoder.fit == "crop"
     what = "the largest centred square" if crop else "the whole image"
     how = "bicubic" if crop else "bilinear"
+    floats = f"float32 (n, 3, {size}, {size}), pixels / 255 in [0, 1]"
+    form = f"uint8 (n, {size}, {size}, 3), pixels as they are" if uint8 else floats
     return {
-        "layout": "NCHW",
+        "layout": "NHWC" if uint8 else "NCHW",
         "channels": "RGB",
-        "dtype": "float32",
-        "range": [0.0, 1.0],
+        "dtype": "uint8" if uint8 else "float32",
+        "range": [0, 255] if uint8 else [0.0, 1.0],
         "size": size,
         "fit": encoder.fit,
         "interpolation": how,
@@ -97,15 +117,32 @@ def preprocess(encoder: FrozenEncoder) -> dict[str, Any]:
         "alpha_on": "white",
         "pixel_range": encoder.pixel_range,
         "normalised": False,
-        "words": f"RGB, float32 (n, 3, {size}, {size}), pixels / 255 in [0, 1], not normalised: the network applies "
-        f"mean and std itself. Each image is turned upright by its EXIF orientation, and {what} is resized to "
-        f"{size}×{size}, {how} with antialiasing; transparent pixels lie on white.",
+        "words": f"RGB, {form}, not normalised: the network applies mean and std itself. Each image is turned upright "
+        f"by its EXIF orientation, and {what} is resized to {size}×{size}, {how} with antialiasing; transparent pixels "
+        "lie on white.",
     }
+
+
+class _FromBytes(nn.Module):
+    """An encoder for pixels as image libraries give them, uint8 ``(n, s, s, 3)``."""
+
+    def __init__(self, encoder: FrozenEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.encoder(images.permute(0, 3, 1, 2).float() / 255)
+        return features
 
 
 @formats.register("onnx")
 def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
     """For ONNX Runtime and everything else that reads ONNX; input ``images``, output ``features``, any batch size."""
+    return _onnx(encoder, path, uint8=False)
+
+
+def _onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool) -> Forward:
     try:
         import onnx
         import onnxruntime
@@ -115,9 +152,10 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
     with warnings.catch_warnings():
         # The tracing exporter is deprecated, but needs no package beyond onnx and knows every operation here.
         warnings.simplefilter("ignore")
+        example = _images(encoder, 2)
         torch.onnx.export(
-            encoder,
-            (_images(encoder, 2),),
+            _FromBytes(encoder) if uint8 else encoder,
+            (_bytes(example) if uint8 else example,),
             str(path),
             input_names=["images"],
             output_names=["features"],
@@ -125,7 +163,7 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
             dynamo=False,
         )
     model = onnx.load(str(path))
-    facts, steps = json.dumps(encoder.facts), preprocess(encoder)
+    facts, steps = json.dumps(encoder.facts), preprocess(encoder, uint8)
     onnx.helper.set_model_props(model, {"ocssl": facts, "preprocess": json.dumps(steps)})
     model.doc_string = f"Features of images, by ocssl. {steps['words']}"
     model.graph.input[0].doc_string = steps["words"]
@@ -133,7 +171,12 @@ def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
     onnx.checker.check_model(model)
     onnx.save(model, str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+    def forward(images: Tensor) -> Tensor:
+        fed = _bytes(images) if uint8 else images
+        return torch.from_numpy(session.run(None, {"images": fed.numpy()})[0])
+
+    return forward
 
 
 @formats.register("torchscript")
@@ -185,17 +228,27 @@ SUFFIXES = {"onnx": ".onnx", "torchscript": ".pt", "safetensors": ".safetensors"
 
 
 @torch.no_grad()
-def _difference(encoder: FrozenEncoder, forward: Forward) -> float:
-    """Largest absolute difference, relative to the features' scale where that is above 1."""
+def _difference(encoder: FrozenEncoder, forward: Forward, whole: bool = False) -> float:
+    """Largest absolute difference, relative to the features' scale where that is above 1.
+
+    Args:
+        whole: the images are of whole 255ths.
+    """
     worst = 0.0
     for count in (1, 3, 8):
         images = _images(encoder, count)
+        images = _bytes(images).permute(0, 3, 1, 2).float() / 255 if whole else images
         expected: Any = encoder(images).numpy()
         found = forward(images).detach().numpy()
         if found.shape != expected.shape:
             return float("inf")
         worst = max(worst, float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max())))
     return worst
+
+
+def _bytes(images: Tensor) -> Tensor:
+    """Images ``(n, 3, s, s)`` in [0, 1] as uint8 ``(n, s, s, 3)``."""
+    return (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
 def _images(encoder: FrozenEncoder, count: int) -> Tensor:

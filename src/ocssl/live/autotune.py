@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ocssl.config import parse_learner, unread
+from ocssl.config import parse_learner
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
 from ocssl.imaging import BadImage, Picture, bad_images, decode, open_image
@@ -27,8 +27,6 @@ RECIPE: dict[str, Any] = {
     "output_dim": 256,
 }
 """Parts of a learner that learn most from few images and little time, as ``docs/gate.md`` shows."""
-ADAPTING: dict[str, Any] = {"strategy": "adapt", "passes": 1}
-"""Parts of a learner that begins with weights."""
 FEW, MORE = 20, 54  # replay samples per batch
 PRESETS: tuple[tuple[int, dict[str, Any]], ...] = (
     (FEW, {"backbone": "convnet-w8", "passes": 1}),
@@ -103,20 +101,6 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     if best is None:
         raise refusal
     return best
-
-
-def recipe(given: Mapping[str, Any]) -> dict[str, Any]:
-    """:data:`RECIPE` or, with weights to begin with, :data:`ADAPTING`; nothing where the user chooses parts.
-
-    A setting that only other parts read, such as ``tau``, is such a choice.
-
-    >>> recipe({"image_size": 64})["method"], recipe({"weights": "a.pth"})["strategy"], recipe({"strategy": "cla-e"})
-    ('emp', 'adapt', {})
-    """
-    parts = ADAPTING if "weights" in given else RECIPE
-    chosen = given.keys() & {"strategy", "method", "memory", "optimizer", "variant"}
-    named = {name: value for name, value in given.items() if not isinstance(value, nn.Module)}
-    return {} if chosen or unread({**parts, **named}) else parts
 
 
 def batch_for(replay: int, given: Mapping[str, Any]) -> int:

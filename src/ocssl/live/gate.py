@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from ocssl.evaluation.quality import (
 from ocssl.export.encoder import FrozenEncoder, of_learner
 from ocssl.learner import Learner, LearnerSnapshot
 from ocssl.live.sample import EvenSample
+from ocssl.strategies import Taught
 
 FEWEST = 100  # kept images; with fewer nothing is measured
 ORDERED = 4.0  # z of a yardstick from which a stream counts as ordered
@@ -60,6 +61,7 @@ class Quality:
         rank: effective rank of the learner's encoder; ``rank_published`` and ``rank_start`` are those of the others.
         agreement: neighbours that the learner's encoder has in common with the start's, on the reference images where
             there are any; ``agreement_published`` is that of the published encoder.
+        teacher: neighbours in time of the network that teaches the learner; None where there is none.
     """
 
     seen: int
@@ -76,6 +78,7 @@ class Quality:
     rank_start: float
     agreement: float
     agreement_published: float
+    teacher: float | None = None
 
     @property
     def ordered(self) -> bool:
@@ -144,6 +147,7 @@ class Gate:
         self.reference, self.active = reference, active
         self._check_every, self._least = check_every, least_agreement
         self._start = self._best = self._published = Measured(of_learner(learner))
+        self._teacher = _teacher(learner)
         self._first = self._snapshot = learner.snapshot()  # of the start and of the best
         self._checked, self._waited = learner.seen, 0
 
@@ -194,7 +198,8 @@ class Gate:
             self._waited += 1
         if not self.active:
             self._published, self._waited = now, 0
-        self.quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published))
+        quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published))
+        self.quality = replace(quality, teacher=None if self._teacher is None else judged.in_time(self._teacher))
         clear = gain < -CLEARLY * margin
         if last or not self.active or not (clear or self._waited >= PATIENCE):
             return learner, None
@@ -266,6 +271,8 @@ class Gate:
                 tensors |= {f"encoder{number}.{n}": tensor for n, tensor in one.encoder.backbone.state_dict().items()}
                 tensors |= {f"features{number}": one.features, f"positions{number}": one.positions}
             roles[role] = encoders.index(one)
+        if self._teacher is not None:  # its weights are the learner's
+            tensors |= {"teacher_features": self._teacher.features, "teacher_positions": self._teacher.positions}
         moments = {"first": self._first} | ({} if self._snapshot is self._first else {"snapshot": self._snapshot})
         for name, moment in moments.items():
             tensors |= {f"{name}.{place}": tensor for place, tensor in moment.tensors.items()}
@@ -301,6 +308,10 @@ class Gate:
             )
             if self.reference is None:
                 self.reference = tensors.get("reference")
+            if self._teacher is not None:
+                self._teacher.features, self._teacher.positions = (
+                    tensors[f"teacher_{kind}"] for kind in ("features", "positions")
+                )
         except (KeyError, TypeError, IndexError, RuntimeError) as error:
             raise CheckpointError(f"'{path}' does not fit this learner: {' '.join(str(error).split())}") from error
 
@@ -312,6 +323,17 @@ class Gate:
         size, mean, std = (facts[name] for name in ("image_size", "mean", "std"))
         encoder = FrozenEncoder(backbone, like.feature_dim, size, mean, std, facts).to(like.mean.device)
         return Measured(encoder, tensors[f"positions{number}"], tensors[f"features{number}"])
+
+
+def _teacher(learner: Learner) -> Measured | None:
+    """The network that ``taught_by`` names, as an encoder of this learner's images."""
+    strategy, config = learner.train_state.strategy, learner.config.to_dict()
+    if not isinstance(strategy, Taught) or config["taught_by"] is None:
+        return None
+    network, like = strategy.teacher.network, of_learner(learner)
+    size, mean, std = (config[name] for name in ("image_size", "mean", "std"))
+    encoder = FrozenEncoder(copy.deepcopy(network.backbone).float(), network.feature_dim, size, mean, std)
+    return Measured(encoder.to(like.mean.device))
 
 
 class _Judge:
@@ -337,9 +359,13 @@ class _Judge:
             self._known[one] = in_time(self._near(one.on(self._sample)), self._interval.window)
         return self._known[one]
 
+    def in_time(self, one: Measured) -> float:
+        """Neighbours in time."""
+        return float(self._in_time(one).mean())
+
     def score(self, one: Measured) -> float:
         """Neighbours in time, or the effective rank where the stream has no order."""
-        return float(self._in_time(one).mean()) if self.order >= ORDERED else effective_rank(one.on(self._sample))
+        return self.in_time(one) if self.order >= ORDERED else effective_rank(one.on(self._sample))
 
     def compare(self, one: Measured, other: Measured) -> tuple[float, float]:
         """By how much the score of one encoder exceeds that of the other, and the standard error of it."""

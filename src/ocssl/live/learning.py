@@ -29,7 +29,7 @@ from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
-from ocssl.live.summary import order_line, quality_line, summary
+from ocssl.live.summary import order_line, quality_line, summary, verdict
 from ocssl.options import Declared, Options, declared, differing, setting, validate
 from ocssl.pretrained import NONE
 from ocssl.registry import unknown
@@ -183,13 +183,23 @@ class _Session:
                 self._finish()
             self._report()
             self.save(required=True)
-            if not stop.pending and self.gate.quality is not None:
-                for line in summary(self.gate.quality):
-                    self.info(line)
+            if not stop.pending:
+                self._conclude()
         if stop.pending:
             raise Interrupted(
                 f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
                 stop.number,
+            )
+
+    def _conclude(self) -> None:
+        """Say whether learning has helped, or that nobody knows."""
+        if self.gate.quality is not None:
+            for line in (*summary(self.gate.quality), verdict(self.gate.quality)):
+                self.info(line)
+        elif self.gate.active:
+            warn(
+                f"{len(self.gate.sample)} images are too few to tell whether learning has helped, so the encoder at "
+                f"the start stays published; give at least {FEWEST}, or publish what was learned with --no-gate"
             )
 
     def save(self, *, required: bool) -> None:
@@ -348,7 +358,7 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
     """A new learner; what is not given is chosen for this machine and the time that it has for ``count`` images."""
     in_time = options.images_per_second is None and count is not None
     target = options.images_per_second or (RATE if count is None else count / (60 * options.minutes))
-    by_default = "weights" not in given
+    by_default, by_user = "weights" not in given, "backbone" in given
     given, rate = start_settings(given, size), None
     if not {"backbone", "batch", "passes"} <= given.keys():
         info("measuring how fast this computer learns")
@@ -360,8 +370,9 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
         speed = f": about {rate:.{0 if rate >= 10 else 1}f} img/s here{time_needed}"
     what = described({**given, "image_size": settings.image_size}, by_default)
     info(f"learning at {what}, batch {settings.batch}, passes {settings.passes}{speed}")
-    if rate is not None and str(given["backbone"]).startswith("convnet"):
+    if str(given["backbone"]).startswith("convnet"):
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
+        remedy = "--backbone resnet18" if by_user else remedy
         what = f"{given['backbone']} is a small network for photographs"
         warn(f"{what}; {remedy} or a pretrained network gives better features")
     if rate is not None and rate < target and not in_time:
@@ -442,6 +453,7 @@ class Monitor:
             "rate": (learner.seen - self._seen) / max(now - self._sampled_at, 1e-9),
             "cbp": learner.budget.spent,
             "rank": found.get("effective_rank"),
+            "losses": learner.losses,
             "drift": None,
             "drift_seconds": now - self._since,
             "refused": refused,

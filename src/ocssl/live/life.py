@@ -20,7 +20,7 @@ from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.live.gate import KIND, Quality
-from ocssl.live.summary import summary
+from ocssl.live.summary import summary, verdict
 
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
 
@@ -55,7 +55,8 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     kept = gate["sample"]
     yield "kept", f"one image in {kept['every']:,} of {kept['count']:,}, for measuring"
     if gate["quality"] is not None:
-        for line in summary(Quality(**gate["quality"])):
+        quality = Quality(**gate["quality"])
+        for line in (*summary(quality), verdict(quality)):
             yield "", line
 
 

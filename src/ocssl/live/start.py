@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from ocssl.config import known_names, with_source
+from ocssl.config import known_names, unless_chosen, with_source
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.device import pick_device
-from ocssl.live.autotune import recipe
+from ocssl.live.autotune import RECIPE
+from ocssl.nn.backbones import inputs_of
 from ocssl.pretrained import NONE, installed, open_source
 
 PRETRAINED_SIZE_CPU = 128
@@ -20,10 +21,10 @@ PRETRAINED_SIZE_CPU = 128
 def start_settings(given: Mapping[str, Any], size: int) -> dict[str, Any]:
     """Settings of a new learner, with those that follow from the weights that it starts from.
 
-    Without a backbone and weights, these are the weights of an installed package, if there is one. Parts that are not
-    chosen are those that :func:`~ocssl.live.autotune.recipe` has for such a start. Mean and std are
-    ImageNet's where the source does not say others. Images are squashed, so that nothing of a picture is cut off; an
-    encoder of ours that saw cropped ones goes on with these.
+    Without a backbone and weights, these are the weights of an installed package, if there is one. From zero, parts
+    that are not chosen are :data:`~ocssl.live.autotune.RECIPE`. Mean and std are ImageNet's where neither source nor
+    module says others. Images are squashed, so that nothing of a picture is cut off; an encoder of ours that saw
+    cropped ones goes on with these.
 
     Args:
         given: settings by name; the weights ``none`` are a start from zero.
@@ -33,23 +34,31 @@ def start_settings(given: Mapping[str, Any], size: int) -> dict[str, Any]:
     48
     """
     chosen = dict(given)
-    if "weights" not in chosen and "backbone" not in chosen and (found := installed()) is not None:
+    module = chosen.pop("backbone") if isinstance(chosen.get("backbone"), nn.Module) else None
+    free = module is None and not chosen.keys() & {"weights", "backbone", "taught_by"}
+    if free and (found := installed()) is not None:
         chosen["weights"] = found
     if chosen.get("weights") == NONE:
         del chosen["weights"]
-    if isinstance(chosen.get("weights"), str):
-        own = isinstance(chosen.get("backbone"), nn.Module)
-        source = open_source(chosen["weights"], None if own else chosen.get("backbone"))
-        settings = with_source(chosen, own_backbone=own)
-        if "image_size" in source.settings and "image_size" not in given:
-            slow = pick_device(str(chosen.get("device", "auto"))).type == "cpu" and not source.fixed
-            largest = PRETRAINED_SIZE_CPU if slow else source.settings["image_size"]
-            settings["image_size"] = min(source.settings["image_size"], largest)
-        chosen = settings
-    chosen = {**recipe(chosen), **chosen}
-    read = known_names({name: value for name, value in chosen.items() if isinstance(value, str)})
+    settings = with_source(chosen, module)
+    if "image_size" in settings and "image_size" not in given:
+        fixed = _one_size(chosen, module)
+        if pick_device(str(chosen.get("device", "auto"))).type == "cpu" and not fixed:
+            settings["image_size"] = min(settings["image_size"], PRETRAINED_SIZE_CPU)
+    if "weights" not in settings:
+        settings = {**unless_chosen(RECIPE, settings), **settings}
+    read = known_names({name: value for name, value in settings.items() if isinstance(value, str)})
     usual = {"image_size": size, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "fit": "squash"}
-    return {name: value for name, value in usual.items() if name in read} | chosen
+    usual = {name: value for name, value in usual.items() if name in read}
+    return usual | settings | ({} if module is None else {"backbone": module})
+
+
+def _one_size(chosen: Mapping[str, Any], module: nn.Module | None) -> bool:
+    """Whether the network to start from takes images of one size only."""
+    spec = None if module is None else inputs_of(module)
+    if spec is not None and spec.image_size is not None:
+        return spec.fixed
+    return isinstance(chosen.get("weights"), str) and open_source(chosen["weights"], chosen.get("backbone")).fixed
 
 
 def described(settings: Mapping[str, Any], by_default: bool) -> str:
@@ -70,4 +79,5 @@ def described(settings: Mapping[str, Any], by_default: bool) -> str:
     else:
         start = ", pretrained" if weights == backbone else f" from the weights {weights}"
         start += " (--from none starts from zero)" if by_default else ""
+    start += f", taught by {settings['taught_by']}" if settings.get("taught_by") else ""
     return f"{settings['image_size']}×{settings['image_size']} with {network}{start}"

@@ -18,7 +18,8 @@ def quality_line(quality: Quality) -> str:
     """
     if quality.ordered:
         start, colours = _percent(quality.start), _percent(quality.colours)
-        return f"neighbours in time {_percent(quality.in_time)}, at the start {start}, colours {colours}"
+        teacher = "" if quality.teacher is None else f", teacher {_percent(quality.teacher)}"
+        return f"neighbours in time {_percent(quality.in_time)}, at the start {start}{teacher}, colours {colours}"
     return f"rank {quality.rank:.0f}, at the start {quality.rank_start:.0f}"
 
 
@@ -33,21 +34,21 @@ def order_line(quality: Quality) -> str:
 
 
 def summary(quality: Quality) -> Iterator[str]:
-    """A table of the encoder before and after, the yardsticks, and a sentence on whether learning has helped."""
+    """A table of the encoder before and after, and of the yardsticks; :func:`verdict` says what follows."""
     shares = quality.ordered
     yield f"{'':<22}{'neighbours in time':>20}{'effective rank':>16}{'agreement':>11}"
     for name, share, rank, agreement in (
         ("at the start", quality.start, quality.rank_start, 1.0),
         ("published encoder", quality.published, quality.rank_published, quality.agreement_published),
+        ("teacher", quality.teacher, None, None),
         ("raw pixels", quality.pixels, None, None),
         ("colours", quality.colours, None, None),
         ("chance", quality.chance, None, None),
     ):
-        if shares or rank is not None:
+        if share is not None and (shares or rank is not None):
             row = f"{name:<22}{_percent(share, 1) if shares else '–':>20}"
             row += f"{'' if rank is None else f'{rank:.1f}':>16}{'' if agreement is None else _percent(agreement):>11}"
             yield row.rstrip()
-    yield verdict(quality)
 
 
 def verdict(quality: Quality) -> str:
@@ -57,6 +58,8 @@ def verdict(quality: Quality) -> str:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
     if not quality.ordered:
         return "the effective rank has grown; only labels can tell more where images have no order (ocssl probe)"
+    if quality.teacher is not None and quality.published < quality.teacher:
+        return f"learning has helped, but the teacher still finds more neighbours in time: use it meanwhile; {remedy}"
     yardstick = max(quality.colours, quality.pixels)
     if quality.published <= yardstick:
         name = "colours" if quality.colours >= quality.pixels else "raw pixels"

@@ -4,7 +4,7 @@
 >>> " ".join(names[:9])
 'finetune er minred lump cassle cassle-r scale osiris-r osiris-d'
 >>> " ".join(names[9:])
-'cla-b cla-e cla-r pfr sy-con pocon cmp reset adapt multiview-r'
+'cla-b cla-e cla-r pfr sy-con pocon cmp reset adapt multiview-r taught'
 """
 
 # The order of registration is the order of lists.
@@ -24,6 +24,7 @@ from ocssl.strategies.cmp import Cmp
 from ocssl.strategies.reset import Reset
 from ocssl.strategies.adapt import Adapt, Original
 from ocssl.strategies.multiview import MultiViewR
+from ocssl.strategies.taught import Renormalised, Taught
 from ocssl.strategies import authors
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "OsirisR",
     "Pfr",
     "Pocon",
+    "Renormalised",
     "Reset",
     "Scale",
     "Setup",
@@ -54,6 +56,7 @@ __all__ = [
     "Strategy",
     "SyCon",
     "Target",
+    "Taught",
     "authors",
     "register",
     "registry",

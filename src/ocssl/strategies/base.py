@@ -38,6 +38,7 @@ class Setup:
         image_size: side of the views.
         stream_batch, batch: the paper's b_s and b.
         average: decay of the moving average that is deployed; 0: none.
+        teacher: a trained network of any architecture, from the encoder's images to ``(n, teacher_dim)``; None: none.
     """
 
     encoder: Encoder
@@ -48,6 +49,8 @@ class Setup:
     stream_batch: int
     batch: int
     average: float = 0.0
+    teacher: nn.Module | None = None
+    teacher_dim: int = 0
 
     def trained_copy(self) -> Encoder:
         """A copy of the encoder for a strategy that trains a second network; its passes are charged too."""
