@@ -212,7 +212,7 @@ def cla_b(report: Report) -> Iterator[str]:
 
 def grids(folder: Path) -> Iterator[str]:
     """What every sweep chose, beside the paper's values."""
-    for place in sorted(path.parent for path in folder.rglob("best.yaml")):
+    for place in sorted(path.parent for path in folder.glob("*/*/best.yaml")):
         sweep, log = read_started(place), TrialLog(place / "trials.jsonl")
         best = log.best()
         if best is None:
@@ -223,7 +223,9 @@ def grids(folder: Path) -> Iterator[str]:
         theirs = [
             trial
             for trial in log.trials
-            if all(float(paper[name] or -1) == trial.values[name] for name in ("lr", "omega") if name in trial.values)
+            if all(
+                float(paper.get(name) or -1) == trial.values[name] for name in ("lr", "omega") if name in trial.values
+            )
         ]
         chosen = ", ".join(setting_text(name, value) for name, value in best.values.items())
         where = f"{heading(str(settings.get('budget')))}, {heading(settings.get('protocol', 'clean'))} protocol"

@@ -42,3 +42,21 @@ def test_the_runs_of_our_tables_have_the_views_together() -> None:
     for budget in ("low", "high"):
         assert resolve({"strategy": "cla-e", "budget": budget}).learner.joint_views
         assert not resolve({"strategy": "cla-e", "budget": budget, "protocol": "authors"}).learner.joint_views
+
+
+def lr_of(**given: object) -> object:
+    return parse_learner(given).to_dict()["lr"]
+
+
+def test_defaults_for_other_parts_count_with_the_part_that_they_are_for() -> None:
+    assert lr_of(strategy="cla-e", batch=138) == 0.3
+    assert lr_of(strategy="cla-e", batch=138, optimizer="adamw") == lr_of(strategy="er", optimizer="adamw") != 0.3
+    assert lr_of(strategy="cla-e", batch=138, method="barlow") == 0.01  # the method's before the strategy's
+    assert lr_of(strategy="multiview-r", optimizer="sgd") == 0.3  # from CLA-R, its base
+    for method in ("simsiam", "emp"):  # none is named, so any will do
+        assert parse_learner({"strategy": "cmp", "method": method}).to_dict()["views"] == 8
+    views = {
+        method: parse_learner({"strategy": "multiview-r", "method": method}).to_dict()["views"]
+        for method in ("emp", "simsiam")
+    }
+    assert views == {"emp": 8, "simsiam": 2}  # one is named

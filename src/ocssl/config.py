@@ -35,7 +35,7 @@ from ocssl.plugins import Plugin, describe
 from ocssl.pretrained import describe_network, expected_settings, open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
-from ocssl.strategies.base import SMALL_BATCH
+from ocssl.strategies.base import SMALL_BATCH, ByBatch
 
 LARGEST_SEED = 2**63 - 1  # that every generator takes
 
@@ -319,7 +319,8 @@ def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     usual = {name: default_of(LearnerConfig.model_fields[name]) for name in (*REGISTRIES, "variant")}
     named = usual | dict(chosen)
     strategy = strategies.registry.get(named["strategy"], named["variant"])
-    found = {name: chosen.get(name, strategy.defaults.get(name, value)) for name, value in usual.items()}
+    own = _defaults(strategy)
+    found = {name: chosen.get(name, own.get(name, value)) for name, value in usual.items()}
     if strategy.own_loss:
         if "method" in chosen and chosen["method"] is not None:
             raise ConfigError(
@@ -351,11 +352,9 @@ def _parts(names: Mapping[str, Any]) -> Parts:
 
 def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     """Defaults that depend on other settings."""
-    found: dict[str, Any] = _strategy_defaults(chosen, parts)
+    found: dict[str, Any] = {}
     if "normalize_first" in parts.augmentation.Options.model_fields:
         found["normalize_first"] = chosen["variant"] == "authors"
-    if parts.method is not None and parts.strategy.default_views is not None:
-        found["views"] = parts.strategy.default_views
     if chosen["variant"] == "authors" and "conv1_init" in parts.backbone.model_fields:
         found["conv1_init"] = "torch"
     stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
@@ -363,21 +362,27 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
         found["batch"] = parts.strategy.default_batch(stream_batch)
     batch = chosen.get("batch", found.get("batch"))
     small = isinstance(batch, int) and batch <= SMALL_BATCH
-    found.setdefault("joint_views", chosen["variant"] != "authors" and (not small or stream_batch == 1))
-    if chosen["optimizer"] == "sgd":
-        own = parts.method and parts.method.default_lr
-        found["lr"] = own or parts.strategy.default_lr[0 if small else 1]
+    found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
+    for part in filter(None, (parts.strategy, parts.method)):
+        for name, value in _counting(_defaults(part), chosen, parts).items():
+            found[name] = value[0 if small else 1] if isinstance(value, ByBatch) else value
     return found
 
 
-def _strategy_defaults(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
-    """The strategy's defaults for settings of the core and of those parts that are its own choice."""
-    usual = parts.strategy.defaults
-    read = set(LearnerConfig.model_fields)
+def _defaults(part: type) -> dict[str, Any]:
+    """What a part has for settings of other parts: its own defaults on top of those of its bases."""
+    return {name: value for kind in reversed(part.__mro__) for name, value in vars(kind).get("defaults", {}).items()}
+
+
+def _counting(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """Defaults for settings of the core and of those parts that they name, or that may be any."""
+    read, named = set(LearnerConfig.model_fields) - REGISTRIES.keys(), set()
     for kind, part in (("method", parts.method), ("optimizer", parts.optimizer)):
-        if part is not None and chosen[kind] == usual.get(kind):
-            read |= part.Options.model_fields.keys()
-    return {name: value for name, value in usual.items() if name in read - REGISTRIES.keys()}
+        if part is not None:
+            named |= {f"{chosen[kind]}.{name}" for name in part.Options.model_fields}
+            if chosen[kind] == usual.get(kind, chosen[kind]):
+                read |= part.Options.model_fields.keys()
+    return {name.rpartition(".")[2]: value for name, value in usual.items() if name in read | named}
 
 
 def _check(config: LearnerConfig, parts: Parts) -> None:

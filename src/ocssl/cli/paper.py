@@ -294,7 +294,7 @@ def tune(
         plans[row.name, place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
     best: list[Path] = []
     for (name, place), plan in plans.items():
-        space = {setting: plan.options(setting) for setting in plan.space}
+        space = {setting: dict.fromkeys(plan.options(setting)) for setting in plan.space}
         grid = " × ".join(f"{setting} {' '.join(map(short_value, values))}" for setting, values in space.items())
         total, log = len(plan.listed()), TrialLog(place / "trials.jsonl")
         done = sum(trial.state == "done" for trial in log.trials)

@@ -9,6 +9,9 @@ Reduction. ICML 2021. arXiv:2103.03230.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +29,7 @@ class BarlowTwins(Method):
     Source: Zbontar et al., ICML 2021, arXiv:2103.03230.
     """
 
-    default_lr = 0.01
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": 0.01}
 
     class Options(Method.Options):
         redundancy: float = setting(0.0051, "Weight of the off-diagonal correlations.", ge=0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -43,8 +44,8 @@ class Method(nn.Module):
 
         views: int = setting(2, "Views of each image in a step.", symbol="n_v", ge=2, le=64, since="0.2")
 
-    default_lr: ClassVar[float | None] = None
-    """Learning rate of SGD where none is given; None: the strategy's own."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings of other parts where none are given, as a strategy has them, and before the strategy's."""
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()

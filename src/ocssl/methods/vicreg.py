@@ -11,6 +11,9 @@ Learning. ICLR 2022. arXiv:2105.04906.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,7 +32,7 @@ class VICReg(Method):
     Source: Bardes et al., ICLR 2022, arXiv:2105.04906.
     """
 
-    default_lr = 0.01
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": 0.01}
 
     class Options(Method.Options):
         invariance: float = setting(25.0, "Weight of the squared differences between views.", ge=0)

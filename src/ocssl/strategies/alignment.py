@@ -10,7 +10,8 @@ Self-Supervised Models are Continual Learners. CVPR 2022. arXiv:2112.04215.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from ocssl.methods import Dims
 from ocssl.nn import predictor
 from ocssl.nn.encoder import over_views
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 from ocssl.strategies.targets import Level, Snapshot, Target, at_level
 
 Rows = Literal["stream", "replay"]
@@ -99,7 +100,7 @@ class CaSSLeR(CaSSLe):
     """
 
     label = "CaSSLe-R"
-    default_lr = (0.1, 0.3)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.1, 0.3)}
     composition = "stream+replay"
     default_memory = "reservoir"
     aligned = "replay"

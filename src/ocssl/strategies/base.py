@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,13 @@ register = registry.register
 
 SMALL_BATCH = 32  # up to here the defaults are those of the paper's low budget: each view alone, smaller learning rates
 REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
+
+
+class ByBatch(NamedTuple):
+    """A default that depends on the samples per step: up to :data:`SMALL_BATCH`, and more."""
+
+    small: Any
+    large: Any
 
 
 @dataclass(frozen=True)
@@ -76,19 +83,14 @@ class Strategy(nn.Module):
     label: ClassVar[str] = ""
     """The name in tables and figures, e.g. ``"CLA-E"``; empty: the registered name."""
 
-    default_views: ClassVar[int | None] = None
-    """Views of each image where no other number is chosen; None: the method's own."""
-
     default_memory: ClassVar[str | None] = None
     """The memory where no other is chosen. None: the strategy has no memory."""
 
-    default_lr: ClassVar[tuple[float, float]] = (0.03, 0.1)
-    """Learning rates of SGD where none is given: for batches up to :data:`SMALL_BATCH` samples, and for larger ones."""
-
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.03, 0.1)}
     """Settings of other parts where none are given, by name, e.g. ``{"method": "simclr", "temperature": 0.2}``.
 
-    A setting of a method or an optimiser counts only with the one that is named here.
+    A setting of a method or an optimiser counts only with the one that is named here, and with every one where none is;
+    ``sgd.lr`` is that of SGD alone. A subclass adds to those of its bases.
     """
 
     budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

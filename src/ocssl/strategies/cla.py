@@ -9,12 +9,13 @@ Online Continual Self-Supervised Learning. CoLLAs 2025. arXiv:2507.10434.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ocssl.memory import Column
 from ocssl.options import setting
 from ocssl.strategies.alignment import Aligned, Rows
-from ocssl.strategies.base import Setup, register
+from ocssl.strategies.base import ByBatch, Setup, register
 from ocssl.strategies.targets import EmaTeacher, StoredFeature
 
 
@@ -26,7 +27,7 @@ class ClaB(Aligned):
     """
 
     label = "CLA-b"
-    default_lr = (0.01, 0.1)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.01, 0.1)}
 
     class Options(Aligned.Options):
         omega: float = Aligned.Options.with_default("omega", 0.1)
@@ -46,7 +47,7 @@ class ClaE(ClaB):
     """
 
     label = "CLA-E"
-    default_lr = (0.2, 0.3)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.2, 0.3)}
 
     class Options(ClaB.Options):
         omega: float = Aligned.Options.with_default("omega", 0.3)
@@ -64,7 +65,7 @@ class ClaR(Aligned):
     """
 
     label = "CLA-R"
-    default_lr = (0.2, 0.3)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.2, 0.3)}
     composition = "stream+replay"
     default_memory = "fifo"
 

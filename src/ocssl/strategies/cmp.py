@@ -9,6 +9,9 @@ Continual Learning with Self-Supervised MultiPatches. ESANN 2025. arXiv:2502.091
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from torch import Tensor
 
 from ocssl.batch import Step
@@ -25,7 +28,7 @@ class Cmp(Strategy):
     """
 
     label = "CMP"
-    default_views = 8
+    defaults: ClassVar[Mapping[str, Any]] = {"views": 8}
 
     class Options(Strategy.Options):
         spread: float = setting(0.005, "Weight of the coding rate of the views.", ge=0)

@@ -12,6 +12,9 @@ Learning. CoLLAs 2024. arXiv:2404.19132.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +23,7 @@ from ocssl.losses import contrastive_distillation, cross_contrast, nt_xent
 from ocssl.methods import Dims
 from ocssl.nn import Features, predictor, projector
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 from ocssl.strategies.targets import Snapshot
 
 
@@ -32,7 +35,7 @@ class OsirisR(Strategy):
     """
 
     label = "Osiris-R"
-    default_lr = (0.003, 0.01)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.003, 0.01)}
 
     class Options(Strategy.Options):
         temperature: float = setting(0.1, "Divisor of the cosine similarities in all three losses.", gt=0)

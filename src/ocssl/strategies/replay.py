@@ -11,11 +11,14 @@ ECCV 2022. arXiv:2203.12710.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from torch import Tensor
 
 from ocssl.memory import Column
 from ocssl.nn import Encoder
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 
 
 @register("finetune")
@@ -26,7 +29,7 @@ class Finetune(Strategy):
     """
 
     label = "finetuning"
-    default_lr = (0.01, 0.1)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.01, 0.1)}
 
 
 @register("er")

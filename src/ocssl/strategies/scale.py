@@ -9,6 +9,9 @@ Knowledge. CVPR Workshops 2023. arXiv:2208.11266.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,7 +22,7 @@ from ocssl.methods import Dims
 from ocssl.nn import Encoder, Features, mlp
 from ocssl.nn.ema import copy_weights, frozen_copy
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 
 
 @torch.no_grad()
@@ -63,7 +66,7 @@ class Scale(Strategy):
     """
 
     label = "SCALE"
-    default_lr = (0.003, 0.003)
+    defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.003, 0.003)}
 
     class Options(Strategy.Options):
         forgetting_weight: float = setting(
