@@ -82,9 +82,9 @@ class Taught(Strategy):
 
     composition = "stream+replay"
     default_memory = "reservoir"
-    default_views = 2
     defaults: ClassVar[Mapping[str, Any]] = {
         "method": "emp",
+        "views": 2,
         "optimizer": "lars",
         "hidden_dim": 512,
         "output_dim": 256,
