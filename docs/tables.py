@@ -1,4 +1,4 @@
-"""Writes what `results/` hold into pages of the documentation and README.md: `python docs/tables.py`, `make docs-files`.
+"""Writes what `results/` hold into the documentation and README.md: `python docs/tables.py`, or `make docs-files`.
 
 Tables, the answers to the paper's claims and the summary of each table are made; the rest of the pages is written.
 """
