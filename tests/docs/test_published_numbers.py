@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from helpers.results import content
 from ocssl.cli import app
 from ocssl.cli.demo import RUNS
+from ocssl.engines import Job, JobResult
 from ocssl.memory.base import registry as memories
 from ocssl.methods.base import registry as methods
 from ocssl.optim.base import registry as optimizers
+from ocssl.paper.plan import configure
+from ocssl.results import find_table, read_results
 from ocssl.strategies.base import registry as strategies
+from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.plan import read_sweep, shipped
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +105,38 @@ def test_the_page_of_many_views_has_every_sweep_of_the_search() -> None:
     for name in names:
         assert f"| `{name}` |" in page
         assert f"| {len(read_sweep(name).listed())} |" in page[page.index(f"| `{name}` |") :].splitlines()[0]
+
+
+def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
+    parts = find_table("multiview-parts")
+    for number, row in enumerate(parts.rows):
+        for seed in range(3):
+            settings = configure(row, "cifar100", "clean", seed=seed).to_dict()
+            final = 50.0 - number + 0.1 * seed
+            (tmp_path / f"{number}-{seed}.json").write_text(json.dumps(content(final=final, **settings)))
+    sweep = tmp_path / "tuning" / "multiview-shape"
+    plan = read_sweep("multiview-shape")
+    start_sweep(plan, sweep, FakeEngine(), lambda line: None)
+    page = (ROOT / "docs" / "multiview.md").read_text()
+    multiview = runpy.run_path(str(ROOT / "docs" / "tables.py"))["multiview"]
+    filled = multiview(page, read_results(tmp_path), tmp_path / "tuning")
+    for row in parts.rows:
+        assert f"| {row.label} |" in filled
+    assert "| without alignment, Final | −6.00 |" in filled  # of the seventh row less the first, paired over seeds
+    assert "the best of 14 trials (14 planned)" in filled
+    assert filled.count("ot run yet") == page.count("ot run yet") - 3  # the table of budgets shares a row
+    assert multiview(filled, read_results(tmp_path), tmp_path / "tuning") == filled
+
+
+class FakeEngine:
+    """Ends every job with the learning rate's warm-up as its score."""
+
+    max_parallel = 1
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        for job in jobs:
+            found = SimpleNamespace(final=float(job.config["warmup"]) / 100, avg=None, cbp_spent=600)
+            yield JobResult(job, found, None, 1)
 
 
 COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")

@@ -1,8 +1,7 @@
 """Self-supervised methods, one file each.
 
 >>> registry.names()
-['simsiam', 'simclr', 'byol', 'moco', 'barlow', 'vicreg', 'swav', 'dino', 'emp',
-'emp-simclr', 'lejepa']
+['simsiam', 'simclr', 'byol', 'moco', 'barlow', 'vicreg', 'swav', 'dino', 'emp', 'emp-simclr', 'lejepa']
 """
 
 # The order of registration is the order of lists.
