@@ -15,6 +15,7 @@ ocssl.errors.ConfigError: strategy 'er' does not read omega, a setting of strate
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -31,7 +32,7 @@ from ocssl.methods import Method
 from ocssl.nn import backbones
 from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
-from ocssl.plugins import Plugin, describe
+from ocssl.plugins import Plugin, describe, explain
 from ocssl.pretrained import describe_network, expected_settings, open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
@@ -295,6 +296,17 @@ def known_names(given: Mapping[str, Any]) -> set[str]:
         names["backbone"] = backbones.split_name(names["backbone"])[0]
     names = {**names, **_names({"backbone": default_of(LearnerConfig.model_fields["backbone"]), **names})}
     return set(combine(LearnerConfig, *_parts(names).options()).model_fields)
+
+
+def lost_part(given: Mapping[str, Any]) -> str | None:
+    """Why a part that ``given`` names is not there any more, where a plugin had it; None where all are there."""
+    for kind, registry in REGISTRIES.items():
+        named = given.get(kind)
+        factory = backbones.is_factory(named)
+        there = str(named).partition(":")[0] in sys.modules if factory else named in registry
+        if not there and (why := explain(f"{kind} {named}")) is not None:
+            return why
+    return None
 
 
 def settings() -> dict[str, Declared]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,17 +20,15 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
-from ocssl.config import REGISTRIES, LearnerConfig, known_names, parse_learner, settings, with_source
+from ocssl.config import REGISTRIES, LearnerConfig, known_names, lost_part, parse_learner, settings, with_source
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
-from ocssl.nn.backbones import is_factory
 from ocssl.options import default_of
-from ocssl.plugins import changed, explain, recall_saved
+from ocssl.plugins import changed, recall_saved
 from ocssl.registry import unknown
-from ocssl.step import NONFINITE_BITS
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
@@ -253,18 +250,12 @@ class Learner:
 
     def check_finite(self) -> None:
         """Raise :class:`DivergedError` if any loss so far was NaN or infinite."""
-        nonfinite = int(self.train_state.nonfinite)
-        if nonfinite:
-            step, bits = nonfinite >> NONFINITE_BITS, nonfinite & (1 << NONFINITE_BITS) - 1
-            names = [name for name in self._loss_names() if name != "total"]
-            parts = [name for i, name in enumerate(names) if bits >> i & 1]
+        losses = self.output.losses if self.output is not None else ()
+        if found := self.train_state.first_nonfinite([name for name in losses if name != "total"]):
+            step, parts = found[0], ", ".join(found[1]) or "unknown"
             raise DivergedError(
-                f"the loss became NaN or infinite at step {step} (part: {', '.join(parts) or 'unknown'}); "
-                "a smaller learning rate usually helps"
+                f"the loss became NaN or infinite at step {step} (part: {parts}); a smaller learning rate usually helps"
             )
-
-    def _loss_names(self) -> list[str]:
-        return list(self.output.losses) if self.output is not None else []
 
     # ------------------------------------------------------------------ using what was learned
 
@@ -410,12 +401,8 @@ class Learner:
                 before["backbone"] = backbone
             elif before["backbone"] is None:
                 raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            for kind, registry in REGISTRIES.items():
-                named = before.get(kind)
-                why = explain(f"{kind} {named}")
-                lost = str(named).partition(":")[0] not in sys.modules if is_factory(named) else named not in registry
-                if why is not None and lost:
-                    raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+            if why := lost_part(before):
+                raise CheckpointError(f"'{path}' cannot be loaded: {why}")
             learner = cls._restored({**before, **overrides}, facts, tensors)
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
             others = [name for name in overrides if overrides[name] != before.get(name)]
@@ -482,53 +469,23 @@ class Learner:
             "seen": self.seen,
             "budget": {"spent": self.budget.spent, "steps": self.budget.steps},
             "strategy": self.train_state.strategy.host_state(),
-            "deployed": self._deployed_name(),
+            "deployed": self.train_state.deployed_name,
             "generator": self.train_state.device.type,
             "plugins": [plugin.model_dump() for plugin in self.config.plugins()],
             "versions": {"ocssl": __version__, "torch": torch.__version__},
         }
 
-    def _deployed_name(self) -> str:
-        """What the names of the deployed network's tensors begin with in a saved state."""
-        train_state, network = self.train_state, self.network
-        roots = {"encoder": train_state.encoder, "strategy": train_state.strategy, "average": train_state.average}
-        for prefix, root in roots.items():
-            for name, module in [] if root is None else root.named_modules():
-                if module is network:
-                    return f"{prefix}.{name}."
-        kind = type(train_state.strategy).__name__
-        raise ConfigError(f"{kind}.deployed() must return a module of the encoder or of the strategy")
-
     def _tensors(self) -> dict[str, Tensor]:
-        train_state = self.train_state
-        tensors = {
-            "pending": self._pending,
-            "generator": train_state.generator.get_state(),
-            "steps": train_state.steps,
-            **{f"encoder.{name}": tensor for name, tensor in train_state.encoder.state_dict().items()},
-            **{f"strategy.{name}": tensor for name, tensor in train_state.strategy.state_dict().items()},
-        }
-        if train_state.average is not None:
-            tensors |= {f"average.{name}": tensor for name, tensor in train_state.average.state_dict().items()}
-        if train_state.memory is not None:
-            tensors |= {f"memory.{name}": tensor for name, tensor in train_state.memory.state_dict().items()}
-        return tensors | train_state.optimizer.state_dict()
+        return {"pending": self._pending, **self.train_state.state_dict()}
 
     def _restore(self, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         train_state = self.train_state
-        train_state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
-        train_state.strategy.load_state_dict(checkpoint.sub_state(tensors, "strategy."))
+        train_state.load_state_dict(tensors)
         train_state.strategy.load_host_state(facts["strategy"])
-        if train_state.average is not None:
-            train_state.average.load_state_dict(checkpoint.sub_state(tensors, "average."))
-        if train_state.memory is not None:
-            train_state.memory.load_state_dict(checkpoint.sub_state(tensors, "memory."))
-        train_state.optimizer.load_state_dict(tensors)
         if facts["generator"] == train_state.device.type:
             train_state.generator.set_state(tensors["generator"])
         else:  # another kind of device draws from another kind of generator: go on from a seed of this moment
             train_state.generator.manual_seed(seed_for(self.config.seed, facts["budget"]["steps"]))
-        train_state.steps.copy_(tensors["steps"])
         if tensors["pending"].shape[1:] != self._pending.shape[1:]:
             raise CheckpointError("the images that wait for a full minibatch are of another size")
         counts = {"seen": facts["seen"], **{name: facts["budget"][name] for name in ("spent", "steps")}}

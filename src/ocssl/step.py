@@ -6,6 +6,7 @@ these functions eagerly or capture them once and replay them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 from ocssl.augment import Augmentation
 from ocssl.batch import Step, StepOutput
+from ocssl.checkpoint import sub_state
 from ocssl.distributed import ProcessGroup
+from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Average, Encoder
@@ -33,7 +36,7 @@ class TrainState:
         joint_views: all views in one forward pass, or each in its own.
         average: of the network that is deployed; None: that network itself is deployed.
         group: the processes that train together.
-        nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`watch`.
+        nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`check_losses`.
     """
 
     encoder: Encoder
@@ -64,6 +67,36 @@ class TrainState:
         """The network that computes features for use: images ``(n, 3, s, s)``, normalised, to ``(n, d)``."""
         return self.strategy.deployed(self.encoder) if self.average is None else self.average.network
 
+    @property
+    def deployed_name(self) -> str:
+        """What the names of the deployed network's tensors begin with in :meth:`state_dict`."""
+        for prefix, root in self._roots().items():
+            for name, module in root.named_modules():
+                if module is self.deployed:
+                    return f"{prefix}.{name}."
+        kind = type(self.strategy).__name__
+        raise ConfigError(f"{kind}.deployed() must return a module of the encoder or of the strategy")
+
+    def _roots(self) -> dict[str, nn.Module]:
+        roots = {"encoder": self.encoder, "strategy": self.strategy, "average": self.average}
+        return {name: root for name, root in roots.items() if root is not None}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every tensor that going on needs, by name; the strategy's state on the host is apart."""
+        tensors = {"generator": self.generator.get_state(), "steps": self.steps}
+        for prefix, part in (self._roots() | ({} if self.memory is None else {"memory": self.memory})).items():
+            tensors |= {f"{prefix}.{name}": tensor for name, tensor in part.state_dict().items()}
+        return tensors | self.optimizer.state_dict()
+
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore :meth:`state_dict`, but for the generator, whose kind of device may be another."""
+        for prefix, root in self._roots().items():
+            root.load_state_dict(sub_state(tensors, f"{prefix}."))
+        if self.memory is not None:
+            self.memory.load_state_dict(sub_state(tensors, "memory."))
+        self.optimizer.load_state_dict(tensors)
+        self.steps.copy_(tensors["steps"])
+
     def check_losses(self, losses: list[Tensor]) -> None:
         """Count the step; at the first loss that is not finite, note which step and, as low bits, which parts."""
         bad = torch.stack([(~loss.isfinite()).long() << i for i, loss in enumerate(losses)]).sum()
@@ -71,6 +104,16 @@ class TrainState:
         self.nonfinite.copy_(
             torch.where((self.nonfinite == 0) & (bad > 0), (self.steps << NONFINITE_BITS) + bad, self.nonfinite)
         )
+
+    def first_nonfinite(self, names: Sequence[str]) -> tuple[int, list[str]] | None:
+        """The first step whose loss was not finite and the parts that were not; None where there is none.
+
+        Args:
+            names: of the parts, in the order in which they were checked.
+        """
+        if not (nonfinite := int(self.nonfinite)):
+            return None
+        return nonfinite >> NONFINITE_BITS, [name for i, name in enumerate(names) if nonfinite >> i & 1]
 
     def synchronise(self) -> None:
         """Bring the processes of a group together again after their own passes: the same step for everybody.

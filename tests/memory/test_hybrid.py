@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 import torch
+from memories import fill, identities, make, minibatches, pictures, seeded
 from scipy.stats import chisquare
-from test_memory import fill, identities, make, minibatches, pictures, seeded
 
 import ocssl
 from ocssl.checks import check_memory, check_strategy, small_learner, small_stream
