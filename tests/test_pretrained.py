@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from helpers.settings import TINY
 from ocssl import Learner, pretrained
+from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError, OcsslError
 from ocssl.export import load, of_learner, publish
 from ocssl.export.formats import export
@@ -389,6 +391,27 @@ def test_a_package_gives_weights_without_being_imported(tmp_path: Path, monkeypa
     assert has(learner, weights)
     spec = EfficientNetLite0.inputs
     assert (learner.config.image_size, learner.config.mean) == (spec.image_size, spec.mean)  # type: ignore[attr-defined]
+
+
+def test_a_pretrained_network_embeds_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(5)
+    weights = EfficientNetLite0().state_dict()
+    fake_package(tmp_path / "site", weights)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "frames").mkdir()
+    Image.fromarray(images(40)[0]).save(tmp_path / "frames" / "a.png")
+    app(["embed", "efficientnet-lite0", "frames", "-o", "f.npy"], standalone_mode=False)
+    learner = Learner(weights="efficientnet-lite0", fit="squash", **TINY)
+    np.testing.assert_allclose(np.load("f.npy"), learner.transform(images(40)[:1]), atol=1e-4)
+    encoder = load("efficientnet-lite0")
+    assert (encoder.facts["weights"], encoder.facts["seen"]) == ("efficientnet-lite0", 0)
+    (tmp_path / "efficientnet-lite0").mkdir()  # what lies there goes first
+    with pytest.raises(CheckpointError, match="there is no encoder in"):
+        load("efficientnet-lite0")
+    monkeypatch.setattr("ocssl.export.encoder.open_source", lambda name: pretrained.Source(name, dict, {}))
+    with pytest.raises(ConfigError, match="'timm:some' does not say what images it takes"):
+        load("timm:some")
 
 
 def test_our_network_is_that_of_the_package() -> None:

@@ -70,10 +70,8 @@ def open_source(name: str, backbone: str | None = None) -> Source:
     ocssl.errors.ConfigError: there are no weights at 'holiday.docx'; name a .safetensors or .pth file, an encoder \
 folder, timm:NAME, hf-hub:NAME, module:factory, or efficientnet-lite0
     """
-    if name.startswith(("timm:", "hf-hub:")):
-        source = _of_timm(name)
-    elif name in backbones.registry and hasattr(backbones.registry.get(name), "weights_file"):
-        source = _of_package(name)
+    if is_pretrained(name):
+        source = _of_timm(name) if ":" in name else _of_package(name)
     elif _exists(name):
         source = _of_path(name, backbone)
     elif is_factory(name):
@@ -87,6 +85,16 @@ folder, timm:NAME, hf-hub:NAME, module:factory, or efficientnet-lite0
     if backbone is not None and known is not None and not _same(known, backbone):
         raise ConfigError(f"'{name}' has the weights of backbone '{known}', not of '{backbone}'; leave one of them out")
     return source
+
+
+def is_pretrained(name: str) -> bool:
+    """Whether a name is that of a network with weights, by timm or by a package.
+
+    >>> is_pretrained("timm:resnet18"), is_pretrained("efficientnet-lite0"), is_pretrained("resnet18")
+    (True, True, False)
+    """
+    packaged = name in backbones.registry and hasattr(backbones.registry.get(name), "weights_file")
+    return packaged or name.startswith(("timm:", "hf-hub:"))
 
 
 def read_weights(name: str, network: nn.Module, backbone: str | None, image_size: int) -> None:

@@ -152,5 +152,5 @@ def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
 
     monkeypatch.setattr(StateFolder, "save", full_at_first)
     assert quiet_learn(frames, tmp_path / "state").seen == 8
-    assert warnings[0].startswith("could not save: no space left on device; learning goes on")
+    assert any(line.startswith("could not save: no space left on device; learning goes on") for line in warnings)
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))

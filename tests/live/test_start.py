@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,23 @@ def test_the_whole_picture_is_learned_from_and_embedded(tmp_path: Path) -> None:
     assert (stored.amax((1, 2)) > 200).sum() == 1
 
 
+def test_the_time_that_is_left_is_told(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(12))
+    _, lines = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", report_every=0)
+    said = [line for line in lines if " images  " in line]
+    assert re.search(r"img/s  CBP \d+  \d+:\d\d left$", said[0])
+    assert "left" not in said[-1]
+
+
 def test_floating_point_pictures_need_a_range(tmp_path: Path) -> None:
     frames = tmp_path / "frames"
     frames.mkdir()
     for i in range(4):
         Image.fromarray(np.full((8, 8), i / 4, dtype=np.float32)).save(frames / f"{i}.tif")
+    with pytest.raises(
+        DataError, match=r"4 were tried, 0\.tif for one: its pixels are floating point numbers; set pixel"
+    ):
+        start(frames, tmp_path / "state", backbone="convnet-w8", weights="none")
     learner, _ = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", pixel_range=(0, 1))
     assert learner.seen == 4
     assert load(tmp_path / "state").pixel_range == (0, 1)

@@ -11,7 +11,10 @@ from ocssl.cli.flags import ForceOption
 
 
 def embed(
-    encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
+    encoder: Annotated[
+        Path,
+        typer.Argument(help="A published encoder, a state, a run, a .safetensors, or a pretrained network."),
+    ],
     source: Annotated[str, typer.Argument(help="A folder, video, tar or parquet file.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".parquet, .csv or .npy.")],
     batch: Annotated[int, typer.Option(help="Images encoded at once.")] = 256,

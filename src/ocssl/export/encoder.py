@@ -7,6 +7,7 @@ again and again while other processes load it.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,15 @@ from ocssl.imaging import Fit, Images, as_uint8
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.options import Options
-from ocssl.pretrained import backbone_options, facts_of, published_version, read_encoder
+from ocssl.pretrained import (
+    backbone_options,
+    facts_of,
+    is_pretrained,
+    open_source,
+    published_version,
+    read_encoder,
+    read_weights,
+)
 from ocssl.version import __version__
 
 KIND = "encoder"
@@ -134,13 +143,16 @@ def publish(encoder: Learner | FrozenEncoder, path: str | Path, *, sources: Mapp
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "cpu") -> FrozenEncoder:
     """An encoder from a published folder, a state folder of ``ocssl learn``, a run, a saved learner, or a
-    ``.safetensors`` file that ocssl exported.
+    ``.safetensors`` file that ocssl exported; or a pretrained network by its name.
 
     Args:
+        path: of the encoder; where nothing is there, ``timm:NAME``, ``hf-hub:NAME`` or ``efficientnet-lite0``.
         backbone: a module of the same architecture; needed if the learner was built on a module of your own.
 
     While a learner writes, the earlier or the later encoder is loaded, never a mixture.
     """
+    if is_pretrained(str(path)) and not os.path.lexists(path):
+        return _pretrained(str(path)).to(device)
     facts, tensors = read_encoder(Path(path))
     own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
     spec = own if backbone is None else backbone
@@ -155,6 +167,17 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
     return FrozenEncoder(network, width, size, mean, std, facts).to(device)
+
+
+def _pretrained(name: str) -> FrozenEncoder:
+    """A network as it was trained elsewhere, for whole images of its own size."""
+    known = open_source(name).settings
+    if not {"image_size", "mean", "std"} <= known.keys():
+        raise ConfigError(f"'{name}' does not say what images it takes; begin a learner with it, ocssl learn --from")
+    network, width = build_backbone(known["backbone"], known["image_size"])
+    read_weights(name, network, known["backbone"], known["image_size"])
+    facts = facts_of({**known, "fit": "squash", "weights": name}, seen=0, cbp=0, ocssl=__version__)
+    return FrozenEncoder(network, width, known["image_size"], known["mean"], known["std"], facts)
 
 
 def _check_shapes(path: object, name: str, size: int, options: Options | None, tensors: Mapping[str, Tensor]) -> None:

@@ -308,7 +308,10 @@ class _Session:
     def _report(self) -> None:
         numbers, reason = self._monitor.sample(self._refused)
         quality = self.gate.quality
-        self.info("  ".join([progress_line(numbers), *([] if quality is None else [quality_line(quality)])]))
+        parts, left = [progress_line(numbers)], self.stream.remaining
+        if left and numbers["rate"]:
+            parts.append(f"{duration(left / numbers['rate'])} left")
+        self.info("  ".join([*parts, *([] if quality is None else [quality_line(quality)])]))
         if reason and not self._collapsed:
             warn(reason)
         self._collapsed = reason is not None
@@ -345,13 +348,22 @@ def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, An
         if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
             return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
-            hint = f"; {len(tried)} were tried, {tried[0].name} for one" if tried else ""
+            hint = f"; {len(tried)} were tried, {tried[0].name} for one{_why(tried[0], pixel_range)}" if tried else ""
             if not tried and isinstance(stream, FolderStream):
                 hint = f"; names of images end in {', '.join(SUFFIXES)}"
             raise DataError(f"there is no usable image in {stream.key}{hint}")
         if not items:
             time.sleep(IDLE)
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
+
+
+def _why(item: Item, pixel_range: Any) -> str:
+    """Why an image cannot be used, to be put behind its name."""
+    try:
+        item.decode(1, "crop", pixel_range)
+    except (BadImage, DataError) as problem:
+        return f": {problem}"
+    return ""
 
 
 def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | None, info: Info) -> Learner:
