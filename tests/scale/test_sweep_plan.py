@@ -22,7 +22,7 @@ from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep, shipped
 from ocssl.sweeps.space import Range, Scalar
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "slurm"
-PUBLISHED = Path(__file__).parents[2] / "results" / "tuning"
+PUBLISHED = Path(__file__).parents[2] / "results" / "tuning" / "high-simsiam-clean"
 GRID = {"settings": {"strategy": "cla-e"}, "space": {"lr": [0.1, 0.3], "omega": [0.3, 1.0, 3.0]}}
 
 
