@@ -43,7 +43,7 @@ def test_an_evaluation_from_python(here: Path) -> None:
 
 
 def test_many_views_from_python(here: Path) -> None:
-    assert run("multiview.md", 0)["learner"].seen == 60
+    assert run("multiview.md", 0)["learner"].seen == 20
 
 
 def test_adapting_from_python(here: Path) -> None:

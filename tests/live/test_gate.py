@@ -289,6 +289,12 @@ def test_the_last_line_says_whether_learning_has_helped(changes: dict[str, float
     assert verdict(replace(CHECK, **changes)).startswith(said)
 
 
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_a_pretrained_network_is_advised_to_those_who_began_without(pretrained: bool) -> None:
+    advice = verdict(replace(CHECK, published=0.38), pretrained=pretrained)
+    assert ("pretrained network" in advice) is not pretrained
+
+
 def test_the_table_has_the_encoders_and_the_yardsticks() -> None:
     head, *rows = summary(CHECK)
     assert head.split("  ")[-1].strip() == "agreement"

@@ -194,7 +194,8 @@ class _Session:
     def _conclude(self) -> None:
         """Say whether learning has helped, or that nobody knows."""
         if self.gate.quality is not None:
-            for line in (*summary(self.gate.quality), verdict(self.gate.quality)):
+            pretrained = self.learner.config.weights is not None
+            for line in (*summary(self.gate.quality), verdict(self.gate.quality, pretrained=pretrained)):
                 self.info(line)
         elif self.gate.active:
             warn(

@@ -56,7 +56,7 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     yield "kept", f"one image in {kept['every']:,} of {kept['count']:,}, for measuring"
     if gate["quality"] is not None:
         quality = Quality(**gate["quality"])
-        for line in (*summary(quality), verdict(quality)):
+        for line in (*summary(quality), verdict(quality, pretrained=settings.get("weights") is not None)):
             yield "", line
 
 

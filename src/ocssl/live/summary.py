@@ -51,9 +51,14 @@ def summary(quality: Quality) -> Iterator[str]:
             yield row.rstrip()
 
 
-def verdict(quality: Quality) -> str:
-    """Whether learning has helped, and where it has not, what to try."""
-    remedy = "try more time (--minutes), more images, or a pretrained network"
+def verdict(quality: Quality, *, pretrained: bool = False) -> str:
+    """Whether learning has helped, and where it has not, what to try.
+
+    Args:
+        pretrained: the learner began with given weights.
+    """
+    others = " or more images" if pretrained else ", more images, or a pretrained network"
+    remedy = f"try more time (--minutes){others}"
     if not quality.helped:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
     if not quality.ordered:
