@@ -56,7 +56,16 @@ from ocssl.common.yaml import read_yaml
 from ocssl.data import load
 from ocssl.errors import DivergedError, OcsslError
 from ocssl.evaluation import effective_rank, knn_probe, linear_probes
-from ocssl.evaluation.quality import Interval, colour_histogram, in_common, in_time, nearest, order_score, raw_pixels
+from ocssl.evaluation.quality import (
+    Interval,
+    colour_histogram,
+    find_order,
+    in_common,
+    in_time,
+    nearest,
+    order_score,
+    raw_pixels,
+)
 from ocssl.export import load as load_encoder
 from ocssl.export import publish
 from ocssl.export.encoder import FrozenEncoder, of_learner
@@ -217,7 +226,7 @@ def measure(encoders: Mapping[str, FrozenEncoder], original: FrozenEncoder, task
         *([one.test for one in found.values()], task.test.labels),
         seed=0,
     )
-    interval, rows = Interval.of(len(task.kept)), {}
+    interval, rows = order_of(task.kept, start.kept), {}
     for (name, one), probe in zip(found.items(), probes, strict=True):
         checked = [it.reference[:: max(1, len(it.reference) // CHECKED)][:CHECKED] for it in (one, start)]
         near = nearest(one.kept, gap=interval.gap)
@@ -234,9 +243,14 @@ def measure(encoders: Mapping[str, FrozenEncoder], original: FrozenEncoder, task
     return rows
 
 
-def yardsticks(task: Task) -> dict[str, dict[str, float]]:
+def order_of(kept: Tensor, start: Tensor) -> Interval:
+    """Which kept images ``(n, 3, s, s)`` the gate counts as close in time; ``start``: their features, ``(n, d)``."""
+    return find_order(raw_pixels(kept), colour_histogram(kept), start.cpu())[0]
+
+
+def yardsticks(task: Task, original: FrozenEncoder) -> dict[str, dict[str, float]]:
     """Neighbours in time of features that need no network, and how far they exceed a random order."""
-    interval = Interval.of(len(task.kept))
+    interval = order_of(task.kept, torch.from_numpy(original.transform(task.kept)))
     near = {
         "pixels": nearest(raw_pixels(task.kept), gap=interval.gap),
         "colours": nearest(colour_histogram(task.kept), gap=interval.gap),
@@ -246,6 +260,7 @@ def yardsticks(task: Task) -> dict[str, dict[str, float]]:
         for name, rows in near.items()
     }
     found["chance"] = {"in_time": 100 * interval.chance(len(task.kept))}
+    found["interval"] = asdict(interval)
     return {name: {number: round(value, 2) for number, value in row.items()} for name, row in found.items()}
 
 
@@ -316,7 +331,7 @@ def run(arm: str, seed: int, task: Task, more: Mapping[str, Any], device: torch.
     return {
         "encoders": measure(encoders, original, task),
         "deployed": next(iter(encoders)),
-        "yardsticks": yardsticks(task),
+        "yardsticks": yardsticks(task, original),
         "images": {"stream": len(task.stream), "test": len(task.test), "reference": len(task.reference)},
         "kept": len(task.kept),
         **facts,

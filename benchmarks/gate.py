@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ocssl import Learner, data
 from ocssl.evaluation import effective_rank, knn_probe
-from ocssl.evaluation.quality import Interval, in_common, in_time, nearest, order_score
+from ocssl.evaluation.quality import colour_histogram, find_order, in_common, in_time, nearest, order_score, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, of_learner
 from ocssl.live.autotune import RECIPE
 
@@ -77,7 +77,6 @@ def main() -> None:
     every = order[:: max(1, len(order) // KEPT)][:KEPT]
     stream = train.images(order[:: max(1, len(order) // options.images)][: options.images])
     known, asked, kept = train.images(order), test.images(torch.arange(len(test))), train.images(every)
-    interval = Interval.of(len(kept))
     mixed = torch.randperm(len(kept), generator=torch.Generator().manual_seed(0))
     rows: list[dict[str, float]] = []
     first: Tensor | None = None
@@ -88,8 +87,10 @@ def main() -> None:
             continue
         base = torch.from_numpy(encoder.transform(known))
         other = torch.from_numpy(encoder.transform(asked)) - base.mean(0)
+        if first is None:
+            first, (interval, _) = features, find_order(raw_pixels(kept), colour_histogram(kept), features)
+            print(f"close in time: {interval}")
         near, shuffled = (nearest(rows, gap=interval.gap) for rows in (features, features[mixed]))
-        first = features if first is None else first
         row = {
             "k-NN": knn_probe(base - base.mean(0), labels[order], other, truth, k=20).percent,
             "in time": 100 * float(in_time(near, interval.window).mean()),

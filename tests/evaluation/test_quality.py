@@ -13,6 +13,7 @@ from ocssl.evaluation.quality import (
     NEIGHBOURS,
     Interval,
     colour_histogram,
+    find_order,
     in_common,
     in_time,
     nearest,
@@ -57,7 +58,7 @@ def test_features_of_a_slow_walk_have_all_neighbours_in_time_and_a_gap_leaves_co
 
 
 def test_chance_is_what_features_that_know_nothing_have() -> None:
-    interval = Interval.of(1000)
+    interval = Interval(gap=5, window=25)
     features = torch.randn(1000, 50, generator=torch.Generator().manual_seed(3))
     found = in_time(nearest(features, gap=interval.gap), interval.window)
     chance = interval.chance(1000)
@@ -77,13 +78,32 @@ def test_an_encoder_agrees_with_itself_and_with_a_turned_and_scaled_copy_of_itse
 @pytest.mark.parametrize("seed", range(5))
 def test_an_order_is_found_where_there_is_one_and_not_in_the_same_images_shuffled(seed: int) -> None:
     draws = torch.Generator().manual_seed(seed)
-    interval = Interval.of(400)
+    interval = Interval(gap=2, window=10)
     classes = torch.randn(10, 16, generator=draws).repeat_interleave(40, 0)
     features = classes + 2 * torch.randn(400, 16, generator=draws)
     mixed = features[torch.randperm(400, generator=draws)]
     ordered, shuffled = (order_score(nearest(rows, gap=interval.gap), interval) for rows in (features, mixed))
     assert ordered > 10
     assert abs(shuffled) < 4
+
+
+def test_the_order_of_short_scenes_is_found_by_weak_features() -> None:
+    draws = torch.Generator().manual_seed(0)
+    scenes = torch.randn(100, 16, generator=draws).repeat_interleave(5, 0)
+    weak, noise = scenes + 1.5 * torch.randn(500, 16, generator=draws), torch.randn(500, 16, generator=draws)
+    interval, z = find_order(noise, weak)
+    assert (interval.gap, interval.window) == (0, 5)
+    assert z > 10
+    assert find_order(noise, weak[torch.randperm(500, generator=draws)])[1] < 4
+
+
+def test_images_that_are_nearly_copies_of_each_other_are_no_neighbours() -> None:
+    draws = torch.Generator().manual_seed(0)
+    film = torch.randn(1000, 16, generator=draws).cumsum(0)  # each image differs little from the one before
+    interval, z = find_order(film)
+    assert interval.gap == 5
+    assert z > 10
+    assert find_order(film[torch.randperm(1000, generator=draws)])[0].gap == 0
 
 
 def test_the_standard_error_of_blocks_is_that_of_independent_ones() -> None:

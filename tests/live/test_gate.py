@@ -15,7 +15,7 @@ from PIL import Image
 from ocssl import Learner
 from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
-from ocssl.evaluation.quality import Interval, in_time, nearest
+from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels
 from ocssl.export import load
 from ocssl.live import learn
 from ocssl.live.gate import FEWEST, MIXES, PATIENCE, Gate, Quality
@@ -56,7 +56,7 @@ def shuffled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def share_in_time(features: np.ndarray) -> float:
-    interval = Interval.of(len(features))
+    interval, _ = find_order(raw_pixels(torch.from_numpy(scenes()).permute(0, 3, 1, 2)))
     return float(in_time(nearest(features, gap=interval.gap), interval.window).mean())
 
 
@@ -138,7 +138,7 @@ def test_images_without_an_order_are_found_and_judged_by_rank(shuffled: Path, tm
     (metrics, *_) = reversed((tmp_path / "state" / "metrics.jsonl").read_text().splitlines())
     quality = Quality(**json.loads(metrics)["quality"])
     assert quality.order < 4
-    assert quality.rank_published >= quality.rank_start
+    assert quality.rank_published >= 0.95 * quality.rank_start
 
 
 def test_nothing_is_measured_on_fewer_than_a_hundred_images(ordered: Path, tmp_path: Path) -> None:
@@ -257,6 +257,21 @@ def test_a_strategy_that_mixes_weights_gets_the_best_share_that_agrees(
         assert again.lr == learner.lr / 2
 
 
+@pytest.mark.parametrize(("ruined", "chosen"), [(0.01, 1.0), (1e4, 0.0)])
+def test_without_an_order_the_largest_share_is_taken_whose_rank_does_not_collapse(ruined: float, chosen: float) -> None:
+    learner = Learner(**TINY)
+    gate = Gate(learner, least_agreement=0.0)
+    mixing = Mixing(learner, ruined)
+    learner.train_state.strategy.remix = mixing.remix
+    images = np.random.default_rng(1).permutation(scenes(400))
+    gate.sample.add(torch.from_numpy(images).permute(0, 3, 1, 2))
+    learner.seen = 400
+    gate.check(learner)
+    assert not gate.quality.ordered
+    assert mixing.tried[-1] == chosen
+    assert (gate.published.facts["seen"] == 400) == (chosen > 0)
+
+
 def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, tmp_path: Path) -> None:
     options = {"lr": 0.05, "check_every": 100, "least_agreement": 1.0}
     quiet_learn(ordered, tmp_path / "state", reference=str(ordered), **options)
@@ -282,7 +297,8 @@ CHECK = Quality(
         ({"colours": 0.5}, "learning has helped, but colours alone find as many"),
         ({"pixels": 0.5}, "learning has helped, but raw pixels alone find as many"),
         ({"order": 1.0}, "the effective rank has grown"),
-        ({"order": 1.0, "rank_published": 55.5}, "learning has not helped"),
+        ({"order": 1.0, "rank_published": 54.0}, "the effective rank has not fallen; only labels can tell"),
+        ({"order": 1.0, "rank_published": 55.0, "agreement_published": 1.0}, "learning has not helped"),
     ],
 )
 def test_the_last_line_says_whether_learning_has_helped(changes: dict[str, float], said: str) -> None:

@@ -2,8 +2,8 @@
 
 The gate keeps images evenly from the stream. At fixed numbers of images it compares three encoders on them: that of the
 start, the best so far, and the learner's present one. Where the images have an order in time, the score of an encoder
-is its share of neighbours in time, else the effective rank of its features. A learner whose score falls goes back to
-the best one with half the learning rate.
+is its share of neighbours in time, else the effective rank of its features, which tells only whether features collapse.
+A learner whose score falls goes back to the best one with half the learning rate.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from ocssl import checkpoint
 from ocssl.errors import CheckpointError, DivergedError
 from ocssl.evaluation import effective_rank
 from ocssl.evaluation.quality import (
-    Interval,
     colour_histogram,
+    find_order,
     in_common,
     in_time,
     nearest,
-    order_score,
     raw_pixels,
     standard_error,
 )
@@ -62,6 +61,8 @@ class Quality:
         agreement: neighbours that the learner's encoder has in common with the start's, on the reference images where
             there are any; ``agreement_published`` is that of the published encoder.
         teacher: neighbours in time of the network that teaches the learner; None where there is none.
+        gap, window: which of the kept images are close in time, by the number of kept images between; None in checks
+            of older versions.
     """
 
     seen: int
@@ -79,6 +80,8 @@ class Quality:
     agreement: float
     agreement_published: float
     teacher: float | None = None
+    gap: int | None = None
+    window: int | None = None
 
     @property
     def ordered(self) -> bool:
@@ -183,13 +186,13 @@ class Gate:
             now, learned = self._choose_mix(learner, judged)
         except DivergedError as error:
             return self.go_back(learner, str(error))
-        if judged.score(self._best) < judged.score(self._start):  # on the images of today
+        if not judged.keeps_up(self._best):  # on the images of today
             self._best, self._snapshot = self._start, self._first
-        if judged.score(self._published) < judged.score(self._start):
+        if not judged.keeps_up(self._published):
             self._published = self._start
         agrees = self._agreement(now)
         gain, margin = judged.compare(now, self._best)
-        fit = learned and judged.score(now) >= judged.score(self._start) and agrees >= self._needed(learner)
+        fit = learned and judged.keeps_up(now) and agrees >= self._needed(learner)
         if fit and gain >= -margin:
             self._published, self._waited = now, 0
             if gain >= 0:
@@ -219,7 +222,8 @@ class Gate:
     def _choose_mix(self, learner: Learner, judged: _Judge) -> tuple[Measured, bool]:
         """The learner's encoder, and whether it holds anything that was learned.
 
-        Where its strategy mixes weights, the share is the best one that agrees with the start; 0 holds nothing learned.
+        Where its strategy mixes weights, the share is one that agrees with the start and keeps up with it: of a stream
+        with an order the one with the best score, else the largest. The share 0 holds nothing learned.
         Such a strategy has a method ``remix(share)``: the deployed weights become ``share`` times those learned, plus
         the rest of those at the start.
         """
@@ -230,8 +234,8 @@ class Gate:
         for share in MIXES:
             remix(share)
             one = self._finite(learner)
-            if share == 0 or self._agreement(one) >= self._least:
-                found.append((judged.score(one), share, one))
+            if share == 0 or (judged.keeps_up(one) and self._agreement(one) >= self._least):
+                found.append((judged.score(one) if judged.ordered else 0.0, share, one))
         _, share, chosen = max(found, key=lambda entry: entry[:2])
         remix(share)
         return chosen, share > 0
@@ -341,15 +345,19 @@ class _Judge:
 
     def __init__(self, sample: EvenSample, start: Measured) -> None:
         self._sample = sample
-        self._interval = Interval.of(len(sample))
         self._start = start
         self._known: dict[Measured, Tensor] = {}
-        images = sample.images
-        yardsticks = {"pixels": raw_pixels(images), "colours": colour_histogram(images)}
-        near = {name: self._near(features) for name, features in yardsticks.items()}
-        self._shares = {name: float(in_time(rows, self._interval.window).mean()) for name, rows in near.items()}
-        near["start"] = self._near(start.on(sample))
-        self.order = max(order_score(rows, self._interval) for rows in near.values())
+        pixels, colours = raw_pixels(sample.images), colour_histogram(sample.images)
+        self._interval, self.order = find_order(pixels, colours, start.on(sample))
+        self._shares = {
+            name: float(in_time(self._near(features), self._interval.window).mean())
+            for name, features in (("pixels", pixels), ("colours", colours))
+        }
+
+    @property
+    def ordered(self) -> bool:
+        """Whether neighbours in time mean anything."""
+        return self.order >= ORDERED
 
     def _near(self, features: Tensor) -> Tensor:
         return nearest(features, gap=self._interval.gap)
@@ -365,23 +373,27 @@ class _Judge:
 
     def score(self, one: Measured) -> float:
         """Neighbours in time, or the effective rank where the stream has no order."""
-        return self.in_time(one) if self.order >= ORDERED else effective_rank(one.on(self._sample))
+        return self.in_time(one) if self.ordered else effective_rank(one.on(self._sample))
+
+    def keeps_up(self, one: Measured) -> bool:
+        """Whether an encoder is not below the start; a rank may be 5 % below."""
+        return self.score(one) >= self.score(self._start) * (1 if self.ordered else 1 - RANK_ERROR)
 
     def compare(self, one: Measured, other: Measured) -> tuple[float, float]:
         """By how much the score of one encoder exceeds that of the other, and the standard error of it."""
-        if self.order >= ORDERED:
+        if self.ordered:
             difference = self._in_time(one) - self._in_time(other)
             return float(difference.mean()), self._error(difference)
         before = self.score(other)
         return self.score(one) - before, RANK_ERROR * before
 
     def _error(self, values: Tensor) -> float:
-        error = standard_error(values, 2 * self._interval.window)
+        error = standard_error(values, 2 * max(self._interval.window, len(values) // 40))
         return error if math.isfinite(error) else 1.0
 
     def sentence(self, now: Measured, best: Measured) -> str:
         """What fell, and how far."""
-        if self.order >= ORDERED:
+        if self.ordered:
             return f"neighbours in time fell from {self.score(best):.1%} to {self.score(now):.1%}".replace("%", " %")
         return f"the effective rank fell from {self.score(best):.1f} to {self.score(now):.1f}"
 
@@ -406,4 +418,6 @@ class _Judge:
             rank_start=effective_rank(self._start.on(on)),
             agreement=agreement,
             agreement_published=agreement_published,
+            gap=self._interval.gap,
+            window=self._interval.window,
         )

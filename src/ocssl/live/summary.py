@@ -29,7 +29,7 @@ def order_line(quality: Quality) -> str:
         return f"the images have an order in time (z = {quality.order:.0f}): encoders are judged by neighbours in time"
     return (
         f"the images have no order in time (z = {quality.order:.1f}, below {ORDERED:.0f}): neighbours in time say "
-        "nothing here, encoders are judged by their effective rank"
+        "nothing here, and only encoders whose effective rank collapses are held back"
     )
 
 
@@ -59,10 +59,11 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
     """
     others = " or more images" if pretrained else ", more images, or a pretrained network"
     remedy = f"try more time (--minutes){others}"
+    if not quality.ordered and quality.agreement_published < 1:  # something learned is published
+        rank = "grown" if quality.helped else "not fallen"
+        return f"the effective rank has {rank}; only labels can tell more where images have no order (ocssl probe)"
     if not quality.helped:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
-    if not quality.ordered:
-        return "the effective rank has grown; only labels can tell more where images have no order (ocssl probe)"
     if quality.teacher is not None and quality.published < quality.teacher:
         return f"learning has helped, but the teacher still finds more neighbours in time: use it meanwhile; {remedy}"
     yardstick = max(quality.colours, quality.pixels)
