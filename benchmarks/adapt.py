@@ -1,11 +1,13 @@
 """A trained network adapted to a new stream: what it gains there, what it loses elsewhere, whether the gate can tell.
 
-The learner begins with weights, as a user's does. The stream comes class by class, once. Five arms:
+The learner begins with weights, as a user's does. The stream comes class by class, once. Six arms:
 
 - ``frozen``: the network as given.
 - ``plain``: trained without alignment, and deployed unmixed.
 - ``ours``: the strategy ``adapt`` with its defaults.
 - ``gated``: the same with the gate of ``ocssl learn``: every 500 images it chooses the mixture, and may go back.
+- ``anchored``: as ``ours``; the stream begins with 1,000 images of the network's own training, which half of the
+  memory keeps. In ``svhn`` only.
 - ``ruined``: as ``plain``, with the heads' learning rate for the backbone, which is far too large.
 
 Three parts:
@@ -78,6 +80,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "plain": {"omega": 0.0, "mix": 1.0},
     "ours": {},
     "gated": {},
+    "anchored": {"memory": "anchored"},
     "ruined": {"omega": 0.0, "mix": 1.0, "backbone_lr": 1.0},
 }
 MIXES = (1.0, 0.75, 0.5, 0.25)
@@ -86,6 +89,7 @@ NEIGHBOURS = 20
 REFERENCES = 5_000
 CHECKED = 500  # reference images on which the gate's agreement is measured
 KEPT = 1_000  # images of the stream that the gate keeps, at most
+ANCHORS = 1_000  # images that the network was trained on before, in the arm ``anchored``
 EXPERIENCE = 5  # classes of CIFAR-100
 LEARNED = 10  # experiences
 LABELLED = {"knn": "k-NN", "linear": "linear", "reference": "reference k-NN"}
@@ -150,13 +154,17 @@ def trained_on_cifar(place: Path, seen: Samples, seed: int, device: torch.device
 
 @dataclass(frozen=True)
 class Task:
-    """The weights to begin with, the stream that they are adapted to, and what is measured."""
+    """The weights to begin with, the stream that they are adapted to, and what is measured.
+
+    ``earlier`` are images that the network was trained on before; none where they are not known.
+    """
 
     settings: dict[str, Any]
     stream: Samples
     test: Samples
     reference: Samples
     kept: Tensor
+    earlier: Tensor
 
 
 def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], device: torch.device) -> Task:
@@ -170,11 +178,12 @@ def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], 
         if part not in sets:
             sets[part] = read(how, which, split, arguments.data, size, arguments.fit, device)
     stream, test, reference = (sets[part] for part in ("train", "test", "reference"))
-    weights = "efficientnet-lite0"
+    weights, earlier = "efficientnet-lite0", stream.images[:0]
     if small:
         place = places(reference, seed)
         learned = [part[place[part.labels] < EXPERIENCE * LEARNED] for part in (sets["learned"], reference)]
         seen, reference = learned[0].some(arguments.learned).ordered(place // EXPERIENCE, seed), learned[1]
+        earlier = seen.some(ANCHORS).images
         weights = trained_on_cifar(arguments.output / f"svhn-start-{seed}", seen, seed, device)
     stream = stream.some(arguments.stream)
     stream = stream.ordered(places(stream, seed), seed)
@@ -182,7 +191,7 @@ def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], 
     sample.add(stream.images.cpu())
     tested = min(arguments.tested or REFERENCES, REFERENCES)
     settings = {"weights": weights, "image_size": size}
-    return Task(settings, stream, test.some(arguments.tested), reference.some(tested), sample.images)
+    return Task(settings, stream, test.some(arguments.tested), reference.some(tested), sample.images, earlier)
 
 
 # ---------------------------------------------------------------------- measures
@@ -297,13 +306,17 @@ def learn_gated(learner: ocssl.Learner, images: Tensor) -> tuple[FrozenEncoder, 
     return gate.published, facts, learner
 
 
-def learned(arm: str, learner: ocssl.Learner, images: Tensor) -> tuple[dict[str, FrozenEncoder], dict[str, Any]]:
+def learned(
+    arm: str, learner: ocssl.Learner, images: Tensor, earlier: Tensor
+) -> tuple[dict[str, FrozenEncoder], dict[str, Any]]:
     """What an arm learned, by the name of the mixture, and what a gate did. The first encoder is the deployed one."""
     if arm == "frozen":
         return {"frozen": of_learner(learner)}, {}
     if arm == "gated":
         published, facts, learner = learn_gated(learner, images)
         return {"gated": published}, {"gate": facts, **spent(learner)}
+    if arm == "anchored":
+        learner.partial_fit(earlier)
     learner.partial_fit(images).flush()
     learner.check_finite()
     strategy = learner.train_state.strategy
@@ -326,7 +339,7 @@ def run(arm: str, seed: int, task: Task, more: Mapping[str, Any], device: torch.
     learner = ocssl.Learner(**settings)
     config, original = learner.config.to_dict(), of_learner(learner)
     began = time.perf_counter()
-    encoders, facts = learned(arm, learner, task.stream.images)
+    encoders, facts = learned(arm, learner, task.stream.images, task.earlier)
     seconds = time.perf_counter() - began
     return {
         "encoders": measure(encoders, original, task),
@@ -351,6 +364,8 @@ def run_part(arguments: argparse.Namespace) -> int:
     for seed in arguments.seeds:
         task: Task | None = None
         for arm in arguments.arms:
+            if arm == "anchored" and arguments.part != "svhn":
+                continue
             asked = {"part": arguments.part, "name": arguments.name, "arm": arm, "seed": seed, "set": more, **limits}
             label = "-".join(filter(None, (arguments.name, arguments.part, arm, str(seed))))
             place = arguments.output / f"{label}.json"

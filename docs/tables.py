@@ -1,10 +1,11 @@
-"""Writes what `results/` hold into the pages: `python docs/tables.py`, or `make docs-files`.
+"""Writes what was measured into the pages: `python docs/tables.py`, or `make docs-files`.
 
 Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +38,19 @@ PARTS, WHOLE = "multiview-parts", "multiview-r-np3"
 TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
+ADAPTED = {
+    "cars": "Photographs of 98 makes of cars, EfficientNet-Lite0 at 128 pixels",
+    "photos": "Photographs of 100 classes of objects, EfficientNet-Lite0 at 224 pixels",
+    "svhn": "House numbers (SVHN), ResNet-18 of ours at 32 pixels",
+}
+ENCODERS = {
+    "frozen": "the network as given",
+    "plain, mix 1": "without alignment and mixture",
+    "plain, mix 0.75": "without alignment",
+    "ours, mix 0.75": "`adapt`",
+    "ours, mix 1": "`adapt` without mixture",
+    "ruined, mix 1": "the rate of the heads for all weights, no alignment, no mixture",
+}
 
 
 def rounded(cell: str) -> str:
@@ -331,6 +345,24 @@ def readme(text: str, report: Report, table: str) -> str:
     return between(text, "tuned", listed(tuned(report)))
 
 
+def adapted(folder: Path) -> Iterator[str]:
+    """A table for each part of ``benchmarks/adapt.py``, from its JSON files."""
+    runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    for part, title in ADAPTED.items():
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in ENCODERS}
+        for run in runs:
+            if run["asked"]["part"] == part:
+                for name in found.keys() & run["encoders"].keys():
+                    found[name].append(run["encoders"][name])
+        yield f"**{title}**\n\n| | seeds | k-NN | linear probe | elsewhere |\n|---|--:|--:|--:|--:|"
+        for name, rows in found.items():
+            if rows:
+                numbers = ([row[kind] for row in rows] for kind in ("knn", "linear", "reference"))
+                cells = [f"{fmean(n):.1f}" + (f" ± {stdev(n):.1f}" if len(n) > 1 else "") for n in numbers]
+                yield f"| {ENCODERS[name]} | {len(rows)} | {' | '.join(cells)} |"
+        yield ""
+
+
 def pages() -> dict[Path, str]:
     """The pages as they should be."""
     report = read_report(ROOT / "results")
@@ -339,9 +371,13 @@ def pages() -> dict[Path, str]:
         written = (Path(folder) / "report.md").read_text()
     made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
     page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
+    adapt = ROOT / "docs" / "pretrained.md"
     return {
         page: reproduction(page.read_text(), report, made),
         many: multiview(many.read_text(), report.store, report.folder / "tuning"),
+        adapt: between(
+            adapt.read_text(), "adapted", "\n" + "\n".join(adapted(ROOT / "benchmarks" / "measured" / "adapt"))
+        ),
         front: readme(front.read_text(), report, TABLE.findall(made)[0]),
     }
 

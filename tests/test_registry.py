@@ -21,7 +21,7 @@ def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
     assert strategies.registry.names() == expected.split()
     expected = "simsiam simclr byol moco barlow vicreg swav dino emp emp-simclr lejepa"
     assert methods.registry.names() == expected.split()
-    assert memory.registry.names() == ["fifo", "reservoir", "minred", "hybrid", "hybrid-minred"]
+    assert memory.registry.names() == ["fifo", "reservoir", "minred", "hybrid", "hybrid-minred", "anchored"]
     assert optim.registry.names() == ["sgd", "adamw", "lars"]
     assert augment.registry.names() == ["simclr"]
     assert nn.backbones.registry.names() == ["resnet18", "convnet", "efficientnet-lite0"]
