@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from helpers.steps import step_of
+from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.losses import negative_cosine
 from ocssl.methods import Dims, SimCLR, SimSiam
@@ -81,6 +82,13 @@ def test_without_replay_samples_nothing_is_aligned(build, some_views, batch_of, 
     strategy.target.ready = True
     views = some_views(3)
     assert strategy.penalty(step_of(batch_of(3, 0), views, encoder(views, joint=True))) == {}
+
+
+@pytest.mark.parametrize("name", ["cla-r", "cla-b", "cassle-r", "multiview-r", "adapt", "taught"])
+def test_without_weight_nothing_is_aligned_and_the_aligner_is_not_trained(name):
+    check_strategy(name, omega=0.0)
+    learner = small_learner(name, omega=0.0).partial_fit(small_stream(20))
+    assert "alignment" not in learner.losses
 
 
 def test_the_aligner_has_the_chosen_width_or_a_default(build):

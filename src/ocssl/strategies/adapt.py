@@ -132,7 +132,7 @@ class Adapt(Strategy):
         select_trained(backbone, options.train)
         linear = nn.Linear(width, width, bias=False)
         nn.init.eye_(linear.weight)
-        self.aligner = Head(linear)
+        self.aligner = Head(linear).requires_grad_(self.omega > 0)
         self.original = Original(setup.encoder)
         self.average = Average(backbone, setup.average)
         self.mixed = frozen_copy(backbone)

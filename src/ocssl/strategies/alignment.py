@@ -52,6 +52,7 @@ class Aligned(Strategy):
         self.omega = options.omega
         width = setup.dims.feature if self.level == "backbone" else setup.output_dim
         self.aligner = predictor(width, options.aligner_dim or self.aligner_width(setup.dims))
+        self.aligner.requires_grad_(self.omega > 0)
         self.target = target
 
     @staticmethod
@@ -60,10 +61,10 @@ class Aligned(Strategy):
         return dims.hidden
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
-        """ω · d(a(z), ẑ); nothing while there is no target or no sample to align."""
+        """ω · d(a(z), ẑ); nothing where ω is 0, and while there is no target or no sample to align."""
         batch, features = step.batch, step.features
         rows = batch.replay if self.aligned == "replay" else batch.fresh
-        if not self.target.ready or rows.start == rows.stop:
+        if not self.omega or not self.target.ready or rows.start == rows.stop:
             return {}
         target = self.target(batch, rows, step.views, features.joint, self.level)
         predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], features.joint)

@@ -98,7 +98,7 @@ class Taught(Strategy):
             network, width = frozen_copy(setup.encoder.backbone), setup.dims.feature
         self.teacher = EncoderCopy(Encoder(network, nn.Identity(), width))
         self.teacher.network.eval()
-        self.aligner = Head(nn.Linear(setup.dims.feature, width, bias=False))
+        self.aligner = Head(nn.Linear(setup.dims.feature, width, bias=False)).requires_grad_(self.omega > 0)
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """−ω cos(A f, f_T), for all samples of a step."""
