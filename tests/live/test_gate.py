@@ -18,7 +18,7 @@ from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
 from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels
 from ocssl.export import load
 from ocssl.live import learn
-from ocssl.live.gate import FEWEST, MIXES, PATIENCE, Gate, Quality
+from ocssl.live.gate import FEWEST, PATIENCE, SHARES, Gate, Quality
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 
 COUNT, LONG = 480, 40  # images, and images in a row that show the same thing
@@ -247,7 +247,7 @@ def test_a_strategy_that_mixes_weights_gets_the_best_share_that_agrees(
     gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
     learner.seen = 200
     assert gate.check(learner) == (learner, None)
-    assert mixing.tried == [*MIXES, chosen]
+    assert mixing.tried == [*SHARES, chosen]
     for learner.seen in (300, 400):
         again, said = gate.check(learner)
     if chosen:

@@ -41,7 +41,7 @@ CLEARLY = 2.0  # standard errors below the best at which learning goes back at o
 PATIENCE = 3  # checks in a row without an encoder that can be published, after which learning goes back
 RANK_ERROR = 0.05  # counts as the standard error of an effective rank, as a share of it
 MOST_HALVINGS = 20
-MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of what was learned, besides 0
 KIND = "gate"
 ROLES = ("start", "best", "published")
 
@@ -230,13 +230,13 @@ class Gate:
         remix = getattr(learner.train_state.strategy, "remix", None)
         if remix is None:
             return self._finite(learner), True
-        found: list[tuple[float, float, Measured]] = []
-        for share in MIXES:
+        found = {0.0: self._start}
+        for share in SHARES:
             remix(share)
             one = self._finite(learner)
-            if share == 0 or (judged.keeps_up(one) and self._agreement(one) >= self._least):
-                found.append((judged.score(one) if judged.ordered else 0.0, share, one))
-        _, share, chosen = max(found, key=lambda entry: entry[:2])
+            if judged.keeps_up(one) and self._agreement(one) >= self._least:
+                found[share] = one
+        share, chosen = max(found.items(), key=lambda mixed: (judged.ordered and judged.score(mixed[1]), mixed[0]))
         remix(share)
         return chosen, share > 0
 
