@@ -33,7 +33,6 @@ from ocssl.evaluation.quality import (
 from ocssl.export.encoder import FrozenEncoder, of_learner
 from ocssl.learner import Learner, LearnerSnapshot
 from ocssl.live.sample import EvenSample
-from ocssl.strategies import Taught
 
 FEWEST = 100  # kept images; with fewer nothing is measured
 ORDERED = 4.0  # z of a yardstick from which a stream counts as ordered
@@ -330,11 +329,11 @@ class Gate:
 
 
 def _teacher(learner: Learner) -> Measured | None:
-    """The network that ``taught_by`` names, as an encoder of this learner's images."""
-    strategy, config = learner.train_state.strategy, learner.config.to_dict()
-    if not isinstance(strategy, Taught) or config["taught_by"] is None:
+    """The yardstick of the learner's strategy, as an encoder of this learner's images."""
+    network, config = learner.train_state.strategy.yardstick(), learner.config.to_dict()
+    if network is None:
         return None
-    network, like = strategy.teacher.network, of_learner(learner)
+    like = of_learner(learner)
     size, mean, std = (config[name] for name in ("image_size", "mean", "std"))
     encoder = FrozenEncoder(copy.deepcopy(network.backbone).float(), network.feature_dim, size, mean, std)
     return Measured(encoder.to(like.mean.device))

@@ -208,6 +208,10 @@ class Strategy(nn.Module):
         """
         return encoder.backbone
 
+    def yardstick(self) -> Encoder | None:
+        """A network that encoders are measured beside, such as a teacher that was given; None: no such network."""
+        return None
+
     # ------------------------------------------------------------------ on the host
 
     def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:

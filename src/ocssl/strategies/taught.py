@@ -94,11 +94,16 @@ class Taught(Strategy):
         super().__init__(setup, options)
         self.omega = options.omega
         network, width = setup.teacher, setup.teacher_dim
+        self.given = network is not None
         if network is None:
             network, width = frozen_copy(setup.encoder.backbone), setup.dims.feature
         self.teacher = EncoderCopy(Encoder(network, nn.Identity(), width))
         self.teacher.network.eval()
         self.aligner = Head(nn.Linear(setup.dims.feature, width, bias=False)).requires_grad_(self.omega > 0)
+
+    def yardstick(self) -> Encoder | None:
+        """The teacher that was given."""
+        return self.teacher.network if self.given else None
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """−ω cos(A f, f_T), for all samples of a step."""
