@@ -83,8 +83,10 @@ def test_heads_learn_first(settings: dict[str, object]) -> None:
     assert same(start, weights(backbone))
     assert not same(heads, weights(learner.train_state.encoder.projector))
     assert same(start, weights(learner.network))
+    assert learner.budget.spent == 0, "no gradient goes through the backbone"
     learner.partial_fit(small_stream(4, seed=1))
     assert not same(start, weights(backbone))
+    assert learner.budget.spent > 0
 
 
 def test_a_backbone_without_a_learning_rate_stays_as_it_is() -> None:
@@ -144,7 +146,7 @@ def test_the_share_can_be_changed_without_training(tmp_path) -> None:
     again = Learner.load(tmp_path)
     _assert_same(learner, again, "the share is saved")
     _assert_same(learner.partial_fit(small_stream(8)), again.partial_fit(small_stream(8)), "a share that goes on")
-    assert again.train_state.strategy.host_state() == {"share": 1.0}
+    assert again.train_state.strategy.host_state() == {"share": 1.0, "warming": False}
     for wrong in (-0.1, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="share must be a number from 0 to 1, not"):
             strategy.remix(wrong)

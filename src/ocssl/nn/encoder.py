@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from ocssl.distributed import current
 
 
-def over_views(module: nn.Module, x: Tensor, joint: bool) -> Tensor:
+def over_views(module: Callable[[Tensor], Tensor], x: Tensor, joint: bool) -> Tensor:
     """Apply a module to every view: ``(views, n, …)`` to ``(views, n, …)``.
 
     Joint: one pass over all views together, nearly twice as fast on a GPU. Otherwise each view has its own pass and its
@@ -91,6 +92,8 @@ class Encoder(nn.Module):
         """Whether a strategy trains this network besides the main one."""
         self.cbp = 0
         """Backward passes so far: views through which a gradient went."""
+        self.heads_only = False
+        """Whether no gradient goes through the backbone, so that only the projector and other heads learn."""
 
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
@@ -102,11 +105,16 @@ class Encoder(nn.Module):
 
     def _features(self, views: Tensor, joint: bool, n: int) -> Features:
         if joint:
-            backbone = self._counted(over_views(self.backbone, views, joint), len(views) * n)
+            backbone = self._counted(over_views(self._backbone, views, joint), len(views) * n)
             return Features(backbone, over_views(self.projector, backbone, joint), joint)
         # One view after the other through the whole network, as in separate calls.
-        parts = [(e := self._counted(self.backbone(_laid_out(view)), n), self.projector(e)) for view in views]
+        parts = [(e := self._counted(self._backbone(_laid_out(view)), n), self.projector(e)) for view in views]
         return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)
+
+    def _backbone(self, images: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.heads_only):
+            features: Tensor = self.backbone(images)
+        return features
 
     def _counted(self, features: Tensor, passes: int) -> Tensor:
         """Count the passes when a gradient arrives at the features."""

@@ -20,7 +20,7 @@ LoRA is that of Hu et al., ICLR 2022, arXiv:2106.09685.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import annotated_types
@@ -88,7 +88,10 @@ class Adapt(Strategy):
             since="0.2",
         )
         heads_first: int = setting(
-            60, "Steps in which only the heads learn and the backbone stays as it is.", ge=0, since="0.2"
+            60,
+            "Steps in which only the heads learn and the backbone stays as it is. They cost no CBP.",
+            ge=0,
+            since="0.2",
         )
         hold_norm: bool = setting(
             True,
@@ -138,6 +141,8 @@ class Adapt(Strategy):
         self.mixed = frozen_copy(backbone)
         self.share = options.mix
         """Share of what was learned in the deployed weights; :meth:`remix` changes it."""
+        self.warming = options.heads_first > 0
+        """Whether only the heads learn, in the minibatch that comes."""
         blocks_above = torch.arange(len(self._trained(backbone))).flip(0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("rates", options.backbone_lr * options.layer_decay**blocks_above)
@@ -154,6 +159,7 @@ class Adapt(Strategy):
     def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
         """The forward pass, with the backbone in evaluation mode where its norms are held."""
         encoder.backbone.train(not self.hold_norm)
+        encoder.heads_only = self.warming
         if self.low_rank is None:
             return super().encode(encoder, views, joint)
         weights = self.low_rank.weights(self.original.network.backbone)
@@ -210,8 +216,13 @@ class Adapt(Strategy):
         return self.mixed
 
     def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
-        """Mix anew after each minibatch."""
+        """Mix anew after each minibatch; the backbone learns once the first steps are over."""
         self.remix(self.share)
+        self.warming = self.warming and int(self.steps) < self.heads_first
+
+    def graph_key(self, memory: Memory | None) -> Hashable:
+        """It differs while only the heads learn."""
+        return super().graph_key(memory), self.warming
 
     @torch.no_grad()
     def remix(self, share: float) -> None:
@@ -238,9 +249,9 @@ class Adapt(Strategy):
                 mixed.copy_(learned)
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """The share of what was learned."""
-        return {"share": self.share}
+        """The share of what was learned, and whether only the heads learn."""
+        return {"share": self.share, "warming": self.warming}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """The share of what was learned."""
-        self.share = float(state["share"])
+        """The share of what was learned, and whether only the heads learn."""
+        self.share, self.warming = float(state["share"]), bool(state["warming"])
