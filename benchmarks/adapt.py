@@ -16,7 +16,8 @@ Three parts:
 - ``svhn``: ResNet-18, trained here on the first ten of twenty experiences of CIFAR-100, then digits at 32 pixels.
 - ``photos``: EfficientNet-Lite0, photographs of objects at 224 pixels.
 
-Measured on test images of the stream's classes: k-NN (k = 20, cosine of centred features) and a linear probe. On 5,000
+Measured on test images of the stream's classes: k-NN (k = 20, cosine of centred features) and a linear probe. On the
+stream's own images: k-NN with each image left out, by which settings are chosen, never by test images. On 5,000
 test images of CIFAR-100, enlarged to the network's size: k-NN with each image left out of its own neighbours; after
 ``svhn`` these are all test images of the classes that the network was trained on. Beside them stand the gate's numbers,
 which need no labels: neighbours in time, effective rank and agreement with the original on 500 to 1,000 images of the
@@ -92,7 +93,7 @@ KEPT = 1_000  # images of the stream that the gate keeps, at most
 ANCHORS = 1_000  # images that the network was trained on before, in the arm ``anchored``
 EXPERIENCE = 5  # classes of CIFAR-100
 LEARNED = 10  # experiences
-LABELLED = {"knn": "k-NN", "linear": "linear", "reference": "reference k-NN"}
+LABELLED = {"choice": "stream k-NN", "knn": "k-NN", "linear": "linear", "reference": "reference k-NN"}
 UNLABELLED = {
     "in_time": "neighbours in time",
     "agreement": "agreement, stream",
@@ -240,6 +241,7 @@ def measure(encoders: Mapping[str, FrozenEncoder], original: FrozenEncoder, task
         checked = [it.reference[:: max(1, len(it.reference) // CHECKED)][:CHECKED] for it in (one, start)]
         near = nearest(one.kept, gap=interval.gap)
         numbers = {
+            "choice": left_out(one.stream, labels),
             "knn": knn_probe(one.stream, labels, one.test, task.test.labels, k=NEIGHBOURS).percent,
             "linear": probe.accuracy,
             "reference": left_out(one.reference, task.reference.labels),
@@ -390,11 +392,13 @@ def run_part(arguments: argparse.Namespace) -> int:
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Mean ± standard deviation; the mean alone of a single value.
+    """Mean ± standard deviation; the mean alone of a single value; – of none, as in files of older versions.
 
     >>> spread([1.0, 3.0])
     '2.0 ± 1.4'
     """
+    if not values:
+        return "–"
     mean = f"{statistics.fmean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
@@ -421,11 +425,11 @@ def encoders_table(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     yield f"| | seeds | {' | '.join(columns.values())} |"
     yield f"|---|--:|{'--:|' * len(columns)}"
     for (_, label), found in sorted(rows.items(), key=lambda row: row[0][0]):
-        cells = [spread([numbers[column] for numbers in found]) for column in columns]
+        cells = [spread([numbers[column] for numbers in found if column in numbers]) for column in columns]
         yield f"| {label} | {len(found)} | {' | '.join(cells)} |"
     for name in ("pixels", "colours", "chance"):
         known = {one["asked"]["seed"]: one["yardsticks"][name]["in_time"] for one in runs}
-        yield f"| {name} | {len(known)} | | | | {spread(list(known.values()))} | | | |"
+        yield f"| {name} | {len(known)} |{' |' * len(LABELLED)} {spread(list(known.values()))} | | | |"
 
 
 def correlations(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -442,7 +446,14 @@ def correlations(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     yield f"|---|{'--:|' * (len(LABELLED) + 1)}"
     for number, label in UNLABELLED.items():
         cells = [
-            spread([rho([row[number] for row in rows], [row[truth] for row in rows]) for rows in by_seed], 2)
+            spread(
+                [
+                    rho(*([row[name] for row in rows] for name in (number, truth)))
+                    for rows in by_seed
+                    if truth in rows[0]
+                ],
+                2,
+            )
             for truth in LABELLED
         ]
         decided = [
