@@ -39,7 +39,7 @@ def fitting(strategy: str, settings: dict[str, object]) -> dict[str, object]:
     """The settings that the strategy reads, with a batch that it can have."""
     replays = strategies.registry.get(strategy).composition in ("stream+replay", "replay")
     read = read_names({"strategy": strategy})
-    chosen = {name: value for name, value in settings.items() if name in read}
+    chosen = {name: value for name, value in {**settings, "heads_first": 2}.items() if name in read}
     return chosen | {"strategy": strategy, "batch": settings["batch"] if replays else None}
 
 

@@ -1,4 +1,8 @@
-"""Two parts: the first samples, which stay for good, and the newest ones."""
+"""Two parts: the first samples, which stay for good, and the newest ones.
+
+The second part is the memory of CLA: Giacomo Cignoni, Andrea Cossu, Alexandra Gomez-Villa, Joost van de Weijer and
+Antonio Carta. CLA: Latent Alignment for Online Continual Self-Supervised Learning. CoLLAs 2025. arXiv:2507.10434.
+"""
 
 from __future__ import annotations
 
