@@ -1,4 +1,4 @@
-"""Strategies × methods × memories: every pair of two, not every triple."""
+"""Strategies × methods × memories, a part of all triples."""
 
 from __future__ import annotations
 
