@@ -204,3 +204,8 @@ def test_a_memory_that_keeps_a_sample_twice_is_caught(registered) -> None:
     registered("sticky", Sticky)
     with pytest.raises(AssertionError):
         check_memory("sticky")
+
+
+def test_an_encoder_whose_gradients_are_not_followed_is_found() -> None:
+    with pytest.raises(AssertionError, match="never trained"):
+        check_strategy("er", lr=0.0)

@@ -146,7 +146,7 @@ def test_the_share_can_be_changed_without_training(tmp_path) -> None:
     again = Learner.load(tmp_path)
     _assert_same(learner, again, "the share is saved")
     _assert_same(learner.partial_fit(small_stream(8)), again.partial_fit(small_stream(8)), "a share that goes on")
-    assert again.train_state.strategy.host_state() == {"share": 1.0, "warming": False}
+    assert again.train_state.strategy.host_state() == {"share": 1.0}
     for wrong in (-0.1, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="share must be a number from 0 to 1, not"):
             strategy.remix(wrong)

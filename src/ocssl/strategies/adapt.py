@@ -218,7 +218,7 @@ class Adapt(Strategy):
     def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
         """Mix anew after each minibatch; the backbone learns once the first steps are over."""
         self.remix(self.share)
-        self.warming = self.warming and int(self.steps) < self.heads_first
+        self.warming = self.warming and int(self.steps) < self.heads_first  # it waits for the device only at first
 
     def graph_key(self, memory: Memory | None) -> Hashable:
         """It differs while only the heads learn."""
@@ -249,9 +249,9 @@ class Adapt(Strategy):
                 mixed.copy_(learned)
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """The share of what was learned, and whether only the heads learn."""
-        return {"share": self.share, "warming": self.warming}
+        """The share of what was learned."""
+        return {"share": self.share}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """The share of what was learned, and whether only the heads learn."""
-        self.share, self.warming = float(state["share"]), bool(state["warming"])
+        """The share of what was learned; the steps so far tell whether only the heads learn."""
+        self.share, self.warming = float(state["share"]), int(self.steps) < self.heads_first
