@@ -17,7 +17,7 @@ from attacking import LEARN, RUN, Attack
 
 from helpers.command import Process, wait_for
 from ocssl.common import signals
-from ocssl.common.signals import AT_ONCE, StopRequest
+from ocssl.common.signals import AT_ONCE, Interrupted, StopRequest
 
 attack_only = pytest.mark.attack
 FOLLOW = ("learn", "imgs", "--state", "state", "--follow", *LEARN)
@@ -83,7 +83,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 def test_another_kind_of_signal_later_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "AT_ONCE", 0.0)
-    with StopRequest() as stop:
+    with pytest.raises(Interrupted), StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         wait_for(lambda: stop.number)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -92,11 +92,22 @@ def test_another_kind_of_signal_later_changes_nothing(monkeypatch: pytest.Monkey
 
 
 def test_signals_that_come_together_are_one_request() -> None:
-    with StopRequest() as stop:
+    with pytest.raises(Interrupted), StopRequest() as stop:
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.pending
         assert stop.number in (signal.SIGHUP, signal.SIGTERM)
+
+
+def test_a_request_that_comes_when_the_work_is_done_ends_the_series() -> None:
+    begun = []
+    with pytest.raises(Interrupted, match="what had begun is complete") as ended:
+        for number in range(3):
+            with StopRequest():
+                begun.append(number)
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert begun == [0]
+    assert ended.value.exit_code == 128 + signal.SIGTERM
 
 
 # ---------------------------------------------------------------------- pipes, devices, folders, loops

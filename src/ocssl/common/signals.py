@@ -27,7 +27,8 @@ class StopRequest:
     """Catches SIGINT, SIGTERM and SIGHUP while it is open.
 
     A second Ctrl-C, or the same signal again, ends at once if it comes a second later or more. Another kind changes
-    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``.
+    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``. A request that comes
+    when the work is done ends it all the same with :class:`Interrupted`, so that a series of runs ends.
 
     >>> with StopRequest() as stop:
     ...     stop.pending
@@ -55,6 +56,8 @@ class StopRequest:
             _open.remove(self)
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        if kind is None and self.number and self._before:
+            raise Interrupted("stopped; what had begun is complete", self.number)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
