@@ -3,7 +3,7 @@
 The learner begins with weights, as a user's does. The stream comes class by class, once. Six arms:
 
 - ``frozen``: the network as given.
-- ``plain``: trained without alignment, and deployed unmixed.
+- ``plain``: trained without alignment, whatever the default, and deployed unmixed.
 - ``ours``: the strategy ``adapt`` with its defaults.
 - ``gated``: the same with the gate of ``ocssl learn``: every 500 images it chooses the mixture, and may go back.
 - ``anchored``: as ``ours``; the stream begins with 1,000 images of the network's own training, which half of the
@@ -16,12 +16,13 @@ Three parts:
 - ``svhn``: ResNet-18, trained here on the first ten of twenty experiences of CIFAR-100, then digits at 32 pixels.
 - ``photos``: EfficientNet-Lite0, photographs of objects at 224 pixels.
 
-Measured on test images of the stream's classes: k-NN (k = 20, cosine of centred features) and a linear probe. On the
-stream's own images: k-NN with each image left out, by which settings are chosen, never by test images. On 5,000
+Measured on test images of the stream's classes: k-NN (k = 20, cosine of centred features) and a linear probe. On 5,000
 test images of CIFAR-100, enlarged to the network's size: k-NN with each image left out of its own neighbours; after
-``svhn`` these are all test images of the classes that the network was trained on. Beside them stand the gate's numbers,
-which need no labels: neighbours in time, effective rank and agreement with the original on 500 to 1,000 images of the
-stream, and agreement on 500 of the reference images. Trained arms are also measured with other mixtures than their own.
+``svhn`` these are all test images of the classes that the network was trained on. Settings are chosen by k-NN with each
+image left out on the stream's own images and on 5,000 training images of CIFAR-100, never by test images. Beside them
+stand the gate's numbers, which need no labels: neighbours in time, effective rank and agreement with the original on
+500 to 1,000 images of the stream, and agreement on 500 of the reference images. Trained arms are also measured with
+other mixtures than their own.
 
 One JSON file per run. A run whose file is there is skipped, so the same command goes on after an interruption.
 
@@ -93,7 +94,13 @@ KEPT = 1_000  # images of the stream that the gate keeps, at most
 ANCHORS = 1_000  # images that the network was trained on before, in the arm ``anchored``
 EXPERIENCE = 5  # classes of CIFAR-100
 LEARNED = 10  # experiences
-LABELLED = {"choice": "stream k-NN", "knn": "k-NN", "linear": "linear", "reference": "reference k-NN"}
+LABELLED = {
+    "choice": "stream k-NN",
+    "choice_reference": "reference k-NN, training images",
+    "knn": "k-NN",
+    "linear": "linear",
+    "reference": "reference k-NN",
+}
 UNLABELLED = {
     "in_time": "neighbours in time",
     "agreement": "agreement, stream",
@@ -133,11 +140,16 @@ def places(samples: Samples, seed: int) -> Tensor:
     return torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).to(samples.labels.device)
 
 
-def read(kind: str, name: str, split: str, data: Path, size: int, fit: str, device: torch.device) -> Samples:
-    """A split of a set, decoded once, on the device."""
+def read(
+    kind: str, name: str, split: str, data: Path, size: int, fit: str, device: torch.device, count: int | None = None
+) -> Samples:
+    """A split of a set, or at most ``count`` of it, evenly, decoded once, on the device."""
     address = f"parquet:{data / name}" if kind == "parquet" else name
     found = load(address, split=split, root=data, image_size=size, fit=fit, download=False)
-    return Samples(found.images(torch.arange(len(found))).to(device), found.labels.to(device))
+    rows = torch.arange(len(found))
+    if count is not None and count < len(found):
+        rows = torch.linspace(0, len(found) - 1, count).long()
+    return Samples(found.images(rows).to(device), found.labels[rows].to(device))
 
 
 def trained_on_cifar(place: Path, seen: Samples, seed: int, device: torch.device) -> str:
@@ -157,12 +169,14 @@ def trained_on_cifar(place: Path, seen: Samples, seed: int, device: torch.device
 class Task:
     """The weights to begin with, the stream that they are adapted to, and what is measured.
 
+    ``other`` are training images of the reference set, by which settings are chosen, ``reference`` its test images.
     ``earlier`` are images that the network was trained on before; none where they are not known.
     """
 
     settings: dict[str, Any]
     stream: Samples
     test: Samples
+    other: Samples
     reference: Samples
     kept: Tensor
     earlier: Tensor
@@ -173,26 +187,27 @@ def prepare(arguments: argparse.Namespace, seed: int, sets: dict[str, Samples], 
     kind, name, size = PARTS[arguments.part]
     small = arguments.part == "svhn"
     wanted = {"train": (kind, name, "train"), "test": (kind, name, "test"), "reference": ("name", "cifar100", "test")}
-    if small:
-        wanted["learned"] = ("name", "cifar100", "train")
+    wanted["learned"] = ("name", "cifar100", "train")
+    tested = min(arguments.tested or REFERENCES, REFERENCES)
     for part, (how, which, split) in wanted.items():
         if part not in sets:
-            sets[part] = read(how, which, split, arguments.data, size, arguments.fit, device)
-    stream, test, reference = (sets[part] for part in ("train", "test", "reference"))
+            count = tested if which == "cifar100" and not small else None
+            sets[part] = read(how, which, split, arguments.data, size, arguments.fit, device, count)
+    stream, test, reference, other = (sets[part] for part in ("train", "test", "reference", "learned"))
     weights, earlier = "efficientnet-lite0", stream.images[:0]
     if small:
         place = places(reference, seed)
-        learned = [part[place[part.labels] < EXPERIENCE * LEARNED] for part in (sets["learned"], reference)]
-        seen, reference = learned[0].some(arguments.learned).ordered(place // EXPERIENCE, seed), learned[1]
+        other, reference = (part[place[part.labels] < EXPERIENCE * LEARNED] for part in (other, reference))
+        seen = other.some(arguments.learned).ordered(place // EXPERIENCE, seed)
         earlier = seen.some(ANCHORS).images
         weights = trained_on_cifar(arguments.output / f"svhn-start-{seed}", seen, seed, device)
     stream = stream.some(arguments.stream)
     stream = stream.ordered(places(stream, seed), seed)
     sample = EvenSample(KEPT, size)
     sample.add(stream.images.cpu())
-    tested = min(arguments.tested or REFERENCES, REFERENCES)
     settings = {"weights": weights, "image_size": size}
-    return Task(settings, stream, test.some(arguments.tested), reference.some(tested), sample.images, earlier)
+    references = [part.some(tested) for part in (other, reference)]
+    return Task(settings, stream, test.some(arguments.tested), *references, sample.images, earlier)
 
 
 # ---------------------------------------------------------------------- measures
@@ -209,17 +224,18 @@ def left_out(features: Tensor, labels: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Embedded:
-    """Features of an encoder: of the stream, of test and reference images, and of those that the gate keeps."""
+    """Features of an encoder: of each set of a task, and of the images that the gate keeps."""
 
     stream: Tensor
     test: Tensor
+    other: Tensor
     reference: Tensor
     kept: Tensor
 
     @classmethod
     def by(cls, encoder: FrozenEncoder, task: Task) -> Embedded:
         """Features of everything in a task, those of the stream and the test centred on the stream's mean."""
-        parts = (task.stream.images, task.test.images, task.reference.images, task.kept)
+        parts = (task.stream.images, task.test.images, task.other.images, task.reference.images, task.kept)
         device = task.stream.images.device
         stream, test, *others = (torch.from_numpy(encoder.transform(images)).to(device) for images in parts)
         centre = stream.mean(0)
@@ -242,6 +258,7 @@ def measure(encoders: Mapping[str, FrozenEncoder], original: FrozenEncoder, task
         near = nearest(one.kept, gap=interval.gap)
         numbers = {
             "choice": left_out(one.stream, labels),
+            "choice_reference": left_out(one.other, task.other.labels),
             "knn": knn_probe(one.stream, labels, one.test, task.test.labels, k=NEIGHBOURS).percent,
             "linear": probe.accuracy,
             "reference": left_out(one.reference, task.reference.labels),
@@ -450,7 +467,7 @@ def correlations(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
                 [
                     rho(*([row[name] for row in rows] for name in (number, truth)))
                     for rows in by_seed
-                    if truth in rows[0]
+                    if all(truth in row for row in rows)
                 ],
                 2,
             )

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -43,14 +44,20 @@ ADAPTED = {
     "photos": "Photographs of 100 classes of objects, EfficientNet-Lite0 at 224 pixels",
     "svhn": "House numbers (SVHN), ResNet-18 of ours at 32 pixels",
 }
-ENCODERS = {
+ADAPTATIONS = {
     "frozen": "the network as given",
-    "plain, mix 1": "without alignment and mixture",
-    "plain, mix 0.75": "without alignment",
-    "ours, mix 0.75": "`adapt`",
-    "ours, mix 1": "`adapt` without mixture",
-    "ruined, mix 1": "the rate of the heads for all weights, no alignment, no mixture",
+    "fifo 0 1": "without mixture",
+    "fifo 0 0.75": "`adapt`",
+    "gated": "`adapt`, the mixture chosen by the gate",
+    "fifo 0.3 0.75": "aligned, ω 0.3",
+    "fifo 1 0.75": "aligned, ω 1",
+    "anchored 0 0.75": "memory `anchored`",
+    "anchored 0.3 0.75": "memory `anchored`, aligned, ω 0.3",
+    "anchored 1 0.75": "memory `anchored`, aligned, ω 1",
+    "ruined": "the rate of the heads for all weights, no mixture",
 }
+"""Rows of the tables of adapting: arms, or memory, ω and share of what was learned."""
+CHOICE = {"choice": "stream", "choice_reference": "elsewhere"}
 
 
 def rounded(cell: str) -> str:
@@ -345,22 +352,54 @@ def readme(text: str, report: Report, table: str) -> str:
     return between(text, "tuned", listed(tuned(report)))
 
 
+def adaptations(folder: Path, part: str) -> dict[str, dict[int, dict[str, float]]]:
+    """Numbers of the encoders of a part of ``benchmarks/adapt.py`` at its usual rate, by row and seed."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        run = json.loads(file.read_text())
+        asked, config = run["asked"], run["config"]
+        if asked["part"] != part or "backbone_lr" in asked["set"]:
+            continue
+        for name, numbers in run["encoders"].items():
+            row = f"{config['memory']} {config['omega']:g} {name.rpartition(' ')[2]}"
+            if asked["arm"] in ("frozen", "gated", "ruined"):
+                row = asked["arm"]
+            found.setdefault(row, {}).setdefault(asked["seed"], numbers)
+    return found
+
+
+def with_spread(values: Iterable[float]) -> str:
+    """The mean, with the standard deviation of several."""
+    known = list(values)
+    return f"{fmean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")
+
+
 def adapted(folder: Path) -> Iterator[str]:
     """A table for each part of ``benchmarks/adapt.py``, from its JSON files."""
-    runs = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
     for part, title in ADAPTED.items():
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in ENCODERS}
-        for run in runs:
-            if run["asked"]["part"] == part:
-                for name in found.keys() & run["encoders"].keys():
-                    found[name].append(run["encoders"][name])
+        found = adaptations(folder, part)
         yield f"**{title}**\n\n| | seeds | k-NN | linear probe | elsewhere |\n|---|--:|--:|--:|--:|"
-        for name, rows in found.items():
-            if rows:
-                numbers = ([row[kind] for row in rows] for kind in ("knn", "linear", "reference"))
-                cells = [f"{fmean(n):.1f}" + (f" ± {stdev(n):.1f}" if len(n) > 1 else "") for n in numbers]
-                yield f"| {ENCODERS[name]} | {len(rows)} | {' | '.join(cells)} |"
+        for row, label in ADAPTATIONS.items():
+            if row in found:
+                seeds = found[row].values()
+                cells = [with_spread(numbers[kind] for numbers in seeds) for kind in ("knn", "linear", "reference")]
+                yield f"| {label} | {len(seeds)} | {' | '.join(cells)} |"
         yield ""
+
+
+def choices(folder: Path) -> Iterator[str]:
+    """The numbers by which ω and the mixture of ``adapt`` were chosen: what each combination adds to the start."""
+    streams = {"cars": ("fifo", adaptations(folder, "cars")), "svhn": ("anchored", adaptations(folder, "svhn"))}
+    titles = [f"{part}, {title}" for part in streams for title in CHOICE.values()]
+    yield f"| ω | α | {' | '.join(titles)} |\n|--:|--:|{'--:|' * len(titles)}"
+    for omega, share in product(("0", "0.3", "1"), ("1", "0.75", "0.5", "0.25")):
+        cells = [
+            with_spread(numbers[kind] - found["frozen"][seed][kind] for seed, numbers in rows.items())
+            for memory, found in streams.values()
+            for rows in (found[f"{memory} {omega} {share}"],)
+            for kind in CHOICE
+        ]
+        yield f"| {omega} | {share} | {' | '.join(cells)} |"
 
 
 def pages() -> dict[Path, str]:
@@ -371,12 +410,13 @@ def pages() -> dict[Path, str]:
         written = (Path(folder) / "report.md").read_text()
     made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
     page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
-    adapt = ROOT / "docs" / "pretrained.md"
+    adapt, measured = ROOT / "docs" / "pretrained.md", ROOT / "benchmarks" / "measured" / "adapt"
     return {
         page: reproduction(page.read_text(), report, made),
         many: multiview(many.read_text(), report.store, report.folder / "tuning"),
         adapt: between(
-            adapt.read_text(), "adapted", "\n" + "\n".join(adapted(ROOT / "benchmarks" / "measured" / "adapt"))
+            between(adapt.read_text(), "adapted", "\n" + "\n".join(adapted(measured))),
+            *("choices", "\n" + "\n".join((*choices(measured), ""))),
         ),
         front: readme(front.read_text(), report, TABLE.findall(made)[0]),
     }

@@ -50,7 +50,7 @@ def _train_state(
     trained = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
     optimizer = parts.optimizer(trained, config.select(parts.optimizer.Options), fused=device.type == "cuda")
     optimizer.divide(strategy.groups(encoder))
-    averaged = config.average and not strategy.averages
+    averaged = config.average and strategy.average is None
     average = Average(strategy.deployed(encoder), config.average).to(device) if averaged else None
     low_precision = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     return TrainState(

@@ -450,12 +450,15 @@ class Learner:
         """A learner with the weights, targets and optimiser of a snapshot, and other settings, e.g. a smaller ``lr``.
 
         Images seen, cost, draws and the images that wait are this learner's. So is the memory, unless it stores
-        features, which belong to the weights. This learner is of no use afterwards.
+        features, which belong to the weights. Where an average is deployed, training goes on from it: the weights that
+        it was made of would move it on, at any learning rate. This learner is of no use afterwards.
         """
         with self._lock:
             facts = {**self._facts(), "strategy": snapshot.strategy}
             settings = {**facts["config"], **({} if self._module is None else {"backbone": self._module}), **changes}
-            return self._restored(settings, facts, {**self._tensors(), **snapshot.tensors})
+            learner = self._restored(settings, facts, {**self._tensors(), **snapshot.tensors})
+            learner.train_state.train_average()
+            return learner
 
     def _trained(self) -> dict[str, Tensor]:
         """The tensors of a saved state that belong to the weights."""

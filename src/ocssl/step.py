@@ -21,6 +21,7 @@ from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Average, Encoder
+from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
 
@@ -66,6 +67,14 @@ class TrainState:
     def deployed(self) -> nn.Module:
         """The network that computes features for use: images ``(n, 3, s, s)``, normalised, to ``(n, d)``."""
         return self.strategy.deployed(self.encoder) if self.average is None else self.average.network
+
+    def train_average(self) -> None:
+        """Let training go on from the averaged weights, where an average of the backbone is kept."""
+        average = self.strategy.average
+        if average is None and self.strategy.deployed(self.encoder) is self.encoder.backbone:
+            average = self.average
+        if average is not None:
+            copy_weights(self.encoder.backbone, average.network)
 
     @property
     def deployed_name(self) -> str:

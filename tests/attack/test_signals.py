@@ -83,29 +83,42 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 def test_another_kind_of_signal_later_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "AT_ONCE", 0.0)
-    with pytest.raises(Interrupted), StopRequest() as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
-        wait_for(lambda: stop.number)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.05)
-        assert stop.number == signal.SIGHUP
+
+    def work() -> None:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            wait_for(lambda: stop.number)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)
+            assert stop.number == signal.SIGHUP
+
+    with pytest.raises(Interrupted):
+        work()
 
 
 def test_signals_that_come_together_are_one_request() -> None:
-    with pytest.raises(Interrupted), StopRequest() as stop:
-        os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.pending
-        assert stop.number in (signal.SIGHUP, signal.SIGTERM)
+    def work() -> None:
+        with StopRequest() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.pending
+            assert stop.number in (signal.SIGHUP, signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        work()
 
 
 def test_a_request_that_comes_when_the_work_is_done_ends_the_series() -> None:
-    begun = []
-    with pytest.raises(Interrupted, match="what had begun is complete") as ended:
+    begun: list[int] = []
+
+    def series() -> None:
         for number in range(3):
             with StopRequest():
                 begun.append(number)
                 os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="what had begun is complete") as ended:
+        series()
     assert begun == [0]
     assert ended.value.exit_code == 128 + signal.SIGTERM
 

@@ -187,6 +187,19 @@ def test_going_back_keeps_what_was_seen_and_restores_what_was_trained() -> None:
     assert torch.equal(back.train_state.generator.get_state(), learner.train_state.generator.get_state())
 
 
+@pytest.mark.parametrize("strategy", ["er", "adapt"])
+def test_what_is_deployed_stays_where_the_learning_rate_is_0_after_going_back(strategy: str) -> None:
+    own = {"heads_first": 0} if strategy == "adapt" else {}
+    learner = Learner(**{**TINY, "strategy": strategy, "average": 0.9, **own}).partial_fit(scenes(80))
+    snapshot = learner.snapshot()
+    back = learner.partial_fit(scenes(80)).go_back(snapshot, lr=0.0)
+    before = [weights.clone() for weights in back.train_state.deployed.parameters()]
+    back.partial_fit(scenes(80))
+    assert back.seen == 240
+    for weights, known in zip(back.train_state.deployed.parameters(), before, strict=True):
+        torch.testing.assert_close(weights, known)
+
+
 def test_stored_features_go_back_with_the_weights_that_made_them() -> None:
     learner = Learner(**{**TINY, "strategy": "cla-r"}).partial_fit(scenes(80))
     stored = learner.train_state.memory.columns["features"].clone()

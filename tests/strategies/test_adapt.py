@@ -64,7 +64,7 @@ def test_the_map_starts_as_the_identity_so_that_features_agree(build, some_views
 
 
 def test_replay_samples_alone_are_aligned_where_that_is_chosen(build, some_views, batch_of) -> None:
-    strategy, encoder = build(Adapt, aligned="replay")
+    strategy, encoder = build(Adapt, omega=1.0, aligned="replay")
     views = some_views(8)
     with torch.no_grad():
         encoder.backbone[1].weight.add_(0.3)

@@ -27,8 +27,8 @@ class StopRequest:
     """Catches SIGINT, SIGTERM and SIGHUP while it is open.
 
     A second Ctrl-C, or the same signal again, ends at once if it comes a second later or more. Another kind changes
-    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``. A request that comes
-    when the work is done ends it all the same with :class:`Interrupted`, so that a series of runs ends.
+    nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``. A request that
+    comes when the work is done ends it all the same with :class:`Interrupted`, so that a series of runs ends.
 
     >>> with StopRequest() as stop:
     ...     stop.pending

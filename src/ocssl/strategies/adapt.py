@@ -2,7 +2,7 @@
 
 f are backbone features of the network in training, f₀ those of the original network, which is frozen, and A is a
 learned linear map that starts as the identity. What is deployed has the weights α θ̄ + (1 − α) θ₀: θ̄ is a moving average
-of the backbone's weights, and θ₀ are the original's.
+of the backbone's weights, and θ₀ are the original's. By default ω is 0.
 
 Where ``train=lora:R``, a linear layer has the weights W₀ + B A in training, and only A and B learn. After each step the
 backbone gets these sums as its weights, so it is an ordinary network, and average, mixture and exports know nothing of
@@ -56,7 +56,7 @@ class Original(EncoderCopy):
 
 @register("adapt")
 class Adapt(Strategy):
-    """Trains a given network gently, aligned to itself as it was given; its average, mixed with that, is deployed.
+    """Trains a given network gently; its average, mixed with the network as it was given, is deployed.
 
     Source: our own; alignment as in Fini et al., CVPR 2022, arXiv:2112.04215, and Cignoni et al., CoLLAs 2025,
     arXiv:2507.10434; mixed weights: Wortsman et al., CVPR 2022, arXiv:2109.01903; LoRA: Hu et al., ICLR 2022,
@@ -66,7 +66,7 @@ class Adapt(Strategy):
     label = "adapting"
 
     class Options(Strategy.Options):
-        omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
+        omega: float = setting(0.0, "Weight of the alignment loss; 0: none.", symbol="ω", common=True, ge=0)
         aligned: Literal["batch", "replay"] = setting(
             "batch", "Samples that are aligned to the original: all of a step, or replay samples only.", since="0.2"
         )
@@ -110,7 +110,6 @@ class Adapt(Strategy):
 
     composition = "stream+replay"
     default_memory = "fifo"
-    averages = True
     defaults: ClassVar[Mapping[str, Any]] = {
         "method": "simclr",
         "temperature": 0.2,
@@ -121,6 +120,7 @@ class Adapt(Strategy):
         "average": 0.995,
     }
 
+    average: Average
     steps: Tensor
     rates: Tensor
     shares: Tensor

@@ -14,7 +14,7 @@ from ocssl.batch import Batch, Step, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims, Method
-from ocssl.nn import Encoder, Features, frozen_copy
+from ocssl.nn import Average, Encoder, Features, frozen_copy
 from ocssl.optim import Optimizer, ParameterGroup
 from ocssl.registry import Registry
 from ocssl.strategies.targets import Target
@@ -96,9 +96,6 @@ class Strategy(nn.Module):
     budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Settings for a named compute budget of a run, where the paper has none for the strategy."""
 
-    averages: ClassVar[bool] = False
-    """Whether the strategy itself keeps the moving average that the setting ``average`` asks for."""
-
     memory_variant: ClassVar[str] = "default"
     """The variant of the memory, where the memory has it."""
 
@@ -111,6 +108,8 @@ class Strategy(nn.Module):
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__()
         self.method = setup.method
+        self.average: Average | None = None
+        """Of the backbone, where the strategy keeps it itself, with the decay of the setting ``average``."""
         self.replay_batch = self.replay_size(setup.stream_batch, setup.batch)
         self.replay_after = self.replay_start(options, self.replay_batch)
 
