@@ -11,6 +11,9 @@ import pytest
 from PIL import Image
 
 from ocssl.data.shapes import draw
+from ocssl.nn import ResNet18
+from ocssl.runs.config import read_settings
+from ocssl.runs.presets import resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -67,6 +70,13 @@ def test_cla_on_one_page_measures_the_features(run) -> None:  # type: ignore[no-
     assert re.findall(r"^(untrained|CLA-E) +1-NN [\d.]+ %$", out, re.MULTILINE) == ["untrained", "CLA-E"]
 
 
+def test_the_settings_of_the_small_encoder_are_valid_and_its_file_has_6_megabytes() -> None:
+    config = resolve(read_settings(EXAMPLES / "small_encoder.yaml"))
+    backbone = ResNet18(ResNet18.Options(width=config.to_dict()["width"]))
+    assert 6.2e6 < 4 * sum(weights.numel() for weights in backbone.state_dict().values()) < 6.4e6
+
+
 def test_every_example_is_tested() -> None:
     text = Path(__file__).read_text()
-    assert all(f'"{example.name}"' in text for example in EXAMPLES.glob("*.py"))
+    examples = [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yaml")]
+    assert all(f'"{example.name}"' in text for example in examples)

@@ -31,7 +31,7 @@ def learner(
         "execution": execution,
         "precision": precision,
     }
-    own = {"heads_first": 3} if strategy == "adapt" else {}
+    own = {"heads_first": 3, "omega": 1.0} if strategy == "adapt" else {}
     return ocssl.Learner(strategy=strategy, variant=variant, **known | kept | own | settings)
 
 

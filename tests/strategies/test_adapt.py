@@ -35,7 +35,7 @@ def adapting(**settings: object) -> tuple[Learner, Adapt, nn.Module]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"hold_norm": False, "aligned": "replay", "mix": 1.0},
+        {"omega": 1.0, "hold_norm": False, "aligned": "replay", "mix": 1.0},
         {"layer_decay": 0.5, "optimizer": "sgd", "method": "simsiam"},
         {"average": 0.0, "optimizer": "lars", "anneal": 5},
     ],
