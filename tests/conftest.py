@@ -1,6 +1,6 @@
 """The suite trains many tiny networks on few cores.
 
-One thread per worker and plain convolutions are fastest for them: oneDNN takes longer to prepare such a call than the
+One thread per process and plain convolutions are fastest for them: oneDNN takes longer to prepare such a call than the
 call takes.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read when numpy and torch are imported, here and in processes that tests start
 
 import pytest
 import torch

@@ -12,10 +12,10 @@ from ocssl.device import check_fits, oom_guard, pick_device
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
 from ocssl.methods import Dims
-from ocssl.nn import Average, Encoder, build_backbone, channels_last, synchronise
+from ocssl.nn import Average, Encoder, Renormalised, build_backbone, channels_last, synchronise
 from ocssl.pretrained import backbone_options, read_network, read_weights
 from ocssl.step import TrainState
-from ocssl.strategies import Renormalised, Setup, Strategy, Taught
+from ocssl.strategies import Setup, Strategy, TeacherSource
 
 
 def build(config: LearnerConfig, backbone: nn.Module | None = None, *, restored: bool = False) -> TrainState:
@@ -88,7 +88,8 @@ def _networks(
     if method is not None:
         method.begin(encoder)
     options = config.select(parts.strategy.Options)
-    teacher, teacher_dim = _teacher(config, options, restored) if isinstance(options, Taught.Options) else (None, 0)
+    source = parts.strategy.teacher_source(options)
+    teacher, teacher_dim = _teacher(config, source, restored) if source is not None else (None, 0)
     setup = Setup(
         encoder=encoder,
         method=method,
@@ -104,15 +105,13 @@ def _networks(
     return encoder, parts.strategy(setup, options)
 
 
-def _teacher(config: LearnerConfig, options: Taught.Options, restored: bool) -> tuple[nn.Module | None, int]:
-    """The network that ``taught_by`` names, for images as this learner normalises them, and its width."""
-    if options.teacher_network is None:
-        return None, 0
-    known = read_network(options.teacher_network)
+def _teacher(config: LearnerConfig, source: TeacherSource, restored: bool) -> tuple[nn.Module, int]:
+    """The trained network of a source, for images as this learner normalises them, and its width."""
+    known = read_network(source.network)
     size = known.get("image_size", config.image_size)
     network, width = build_backbone(known["backbone"], size, backbone_options(known))
-    if options.taught_by is not None and not restored:
-        read_weights(options.taught_by, network, known["backbone"], size)
+    if source.weights is not None and not restored:
+        read_weights(source.weights, network, known["backbone"], size)
     mean, std = (getattr(config, name, default) for name, default in (("mean", (0, 0, 0)), ("std", (1, 1, 1))))
     its_mean, its_std = known.get("mean", mean), known.get("std", std)
     scale = [mine / its for mine, its in zip(std, its_std, strict=True)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
 from pydantic.fields import FieldInfo
@@ -298,6 +299,20 @@ def known_names(given: Mapping[str, Any]) -> set[str]:
     return set(combine(LearnerConfig, *_parts(names).options()).model_fields)
 
 
+def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with others in their place; where those choose parts, without settings that the new parts do not read.
+
+    >>> with_changes({"memory_size": 500, "lr": 0.1}, {"strategy": "finetune"})
+    {'lr': 0.1, 'strategy': 'finetune'}
+    """
+    kept = {name: value for name, value in given.items() if name not in changes}
+    if any(name in REGISTRIES for name in changes):
+        names = {name: value for name, value in (kept | dict(changes)).items() if isinstance(value, str)}
+        read = known_names({name: value for name, value in names.items() if name in REGISTRIES})
+        kept = {name: value for name, value in kept.items() if name in read}
+    return {**kept, **changes}
+
+
 def lost_part(given: Mapping[str, Any]) -> str | None:
     """Why a part that ``given`` names is not there any more, where a plugin had it; None where all are there."""
     for kind, registry in REGISTRIES.items():
@@ -321,6 +336,20 @@ def settings() -> dict[str, Declared]:
                 new = {setting: field for setting, field in fields.items() if setting not in plain}
                 options[kind, f"{name} ({variant})"] = new
     return declared(options)
+
+
+def signature() -> Signature:
+    """Every setting of a learner as a keyword, for help and editors.
+
+    >>> signature().parameters["stream_batch"]
+    <Parameter "stream_batch: int = 10">
+    """
+    return Signature(
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default_of(entry.field), annotation=entry.field.annotation)
+            for name, entry in settings().items()
+        ]
+    )
 
 
 def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:

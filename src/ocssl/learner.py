@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from inspect import Signature
 from pathlib import Path
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,13 +20,12 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
-from ocssl.config import REGISTRIES, LearnerConfig, known_names, lost_part, parse_learner, settings, with_source
+from ocssl.config import LearnerConfig, lost_part, parse_learner, settings, signature, with_changes, with_source
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8
-from ocssl.options import default_of
 from ocssl.plugins import changed, recall_saved
 from ocssl.registry import unknown
 from ocssl.version import __version__
@@ -42,16 +41,10 @@ class LearnerSnapshot(NamedTuple):
 
 
 class _Signature:
-    """Every setting as a keyword, for help and editors; read off the declarations when it is asked for."""
+    """Read off the declarations when it is asked for."""
 
-    def __get__(self, instance: object, owner: type) -> inspect.Signature:
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature(
-            [
-                inspect.Parameter(name, keyword, default=default_of(entry.field), annotation=entry.field.annotation)
-                for name, entry in settings().items()
-            ]
-        )
+    def __get__(self, instance: object, owner: type) -> Signature:
+        return signature()
 
 
 class Learner:
@@ -348,12 +341,7 @@ class Learner:
         """Change settings before anything was learned; those that the new parts do not read are dropped."""
         if self._begun:
             raise ConfigError("this learner has learned already; make another with the new settings")
-        kept = {name: value for name, value in self._given.items() if name not in parameters}
-        if any(name in REGISTRIES for name in parameters):
-            names = {name: value for name, value in (kept | parameters).items() if isinstance(value, str)}
-            read = known_names({name: value for name, value in names.items() if name in REGISTRIES})
-            kept = {name: value for name, value in kept.items() if name in read}
-        vars(self).update(vars(type(self)(**kept, **parameters)))
+        vars(self).update(vars(type(self)(**with_changes(self._given, parameters))))
         return self
 
     @property

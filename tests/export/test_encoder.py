@@ -150,7 +150,6 @@ WRITER = """
 import sys, time, torch
 from ocssl import Learner
 from ocssl.export import publish
-torch.set_num_threads(1)
 learner = Learner(backbone="convnet-w8", device="cpu", image_size=8, hidden_dim=8, output_dim=8)
 version = 0
 while True:

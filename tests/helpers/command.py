@@ -47,7 +47,7 @@ def as_options(settings: dict[str, object]) -> list[str]:
 @contextmanager
 def command_server(**variables: str) -> Iterator[subprocess.Popen[str]]:
     """The process that forks for each command, with more environment variables."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **variables}
+    environment = {**os.environ, "COLUMNS": "100", **variables}
     server = subprocess.Popen(
         [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )

@@ -6,6 +6,7 @@ Only what is drawn comes from the learner under test: its views, and which sampl
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -152,8 +153,7 @@ def cosine(a: Tensor, b: Tensor) -> Tensor:
 
 def simclr(z: list[Tensor]) -> Tensor:
     n, everything = len(z[0]), [*z[0], *z[1]]
-    total = torch.zeros((), dtype=z[0].dtype)
-    for i, anchor in enumerate(everything):
-        likeness = {j: (cosine(anchor, other) / 0.5).exp() for j, other in enumerate(everything) if j != i}
-        total = total - (likeness[(i + n) % (2 * n)] / sum(likeness.values())).log()
-    return total / (2 * n)
+    likeness = [[torch.zeros((), dtype=z[0].dtype)] * (2 * n) for _ in everything]  # zero to itself
+    for i, j in itertools.combinations(range(2 * n), 2):
+        likeness[i][j] = likeness[j][i] = (cosine(everything[i], everything[j]) / 0.5).exp()
+    return -sum((likeness[i][(i + n) % (2 * n)] / sum(likeness[i])).log() for i in range(2 * n)) / (2 * n)

@@ -29,14 +29,9 @@ def test_every_strategy_keeps_the_contract_in_its_variants(name: str, variant: s
     check_strategy(name, variant=variant)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        pytest.param(name, options, marks=[] if (name, options) == ("simsiam", {}) else pytest.mark.slow)
-        for name in ocssl.methods.registry.names()
-        for options in ({}, {"views": 4})
-    ],
-)
+@pytest.mark.slow  # simsiam: also the example in the docstring of check_method
+@pytest.mark.parametrize("name", ocssl.methods.registry.names())
+@pytest.mark.parametrize("options", [{}, {"views": 4}])
 def test_every_method_keeps_the_contract(name: str, options: dict[str, int]) -> None:
     check_method(name, **options)
 
@@ -52,7 +47,7 @@ def test_the_variants_of_minred_keep_the_contract(registered) -> None:
         check_memory("minred-variant", **settings)
 
 
-@pytest.mark.parametrize("name", ["cassle", "cassle-r"])
+@pytest.mark.parametrize("name", ["cassle", pytest.param("cassle-r", marks=pytest.mark.slow)])
 def test_the_original_cassle_keeps_the_contract_with_simclr(name: str) -> None:
     check_strategy(name, variant="original", method="simclr")
 

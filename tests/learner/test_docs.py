@@ -103,7 +103,7 @@ def test_the_stream_takes_the_classes_in_order() -> None:
 def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
     listing, run = re.findall(r"^ocssl .*--plugin recall.*", PAGE.read_text(), flags=re.M)
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": programs, "OCSSL_CACHE": str(folder), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PATH": programs, "OCSSL_CACHE": str(folder)}
     for command, expected in ((listing, "strength"), (run + TINY, "Final")):
         done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from ocssl.export.encoder import published_version
 from ocssl.live.seen import SeenIndex
 from ocssl.nn import ConvNet
 
-COUNT = 202  # two more than whole minibatches
+COUNT = 122  # two more than whole minibatches
 WRITES_PER_SAVE = 12  # attempts to bring something safely to disk: learner, gate, their place, encoder
 LR = 20.0  # the gate finds that it is too large, and learning goes back
 
@@ -57,7 +57,7 @@ def saves(state: Path) -> int:
 
 
 def start(ocssl: Command, frames: Path, state: Path, **conditions: object) -> Process:
-    options = ["--save-every", 0.1, "--report-every", 0.5, "--check-every", 20, "--lr", LR, *tiny_options()]
+    options = ["--save-every", 0.05, "--report-every", 0.5, "--check-every", 20, "--lr", LR, *tiny_options()]
     return ocssl.start("learn", frames, "--state", state, *options, **conditions)
 
 
@@ -84,7 +84,7 @@ def test_ten_kills_at_random_moments_and_each_frame_is_learned_once_bit_for_bit(
             process = start(ocssl, frames, state, die_at_sync=chance.randint(1, 3 * WRITES_PER_SAVE))
         else:
             process = start(ocssl, frames, state)
-            time.sleep(chance.uniform(0.1, 1.2))
+            time.sleep(chance.uniform(0.1, 0.8))
             process.kill()
         if process.wait() == -signal.SIGKILL:
             kills += 1

@@ -254,6 +254,14 @@ def test_measuring_gives_a_rate_and_gives_up_early_on_what_is_too_slow() -> None
     assert tuning.measure(settings, at_least=1e9) < 1e9
 
 
+@pytest.mark.parametrize("memory", [{"memory": "anchored", "first": 0.8}, {"memory": "hybrid", "recent": 0.2}])
+def test_a_memory_is_refused_for_its_own_size_and_not_for_that_of_measuring(memory: dict[str, object]) -> None:
+    assert tuning.measure({**TINY, **memory}) > 0
+    share = next(name for name in memory if name != "memory")
+    with pytest.raises(ConfigError, match=rf"{share} \(.*\) of memory_size 15 must leave room for 4"):
+        tuning.measure({**TINY, **memory, "memory_size": 15})
+
+
 @pytest.fixture
 def images() -> torch.Tensor:
     pixels = np.random.default_rng(0).integers(0, 256, (80, 3, 8, 8), dtype=np.uint8)

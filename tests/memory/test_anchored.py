@@ -29,3 +29,8 @@ def test_the_first_samples_stay_and_the_newest_come_and_go(first: float) -> None
 def test_a_second_part_smaller_than_a_minibatch_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"first \(0.9\) of memory_size 10 must leave room for 3 newer samples"):
         make(Anchored, 10, staging=3, first=0.9)
+
+
+def test_a_first_part_without_a_sample_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"first \(0.01\) of memory_size 10 keeps no sample; choose a larger share"):
+        make(Anchored, 10, staging=3, first=0.01)

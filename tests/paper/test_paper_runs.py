@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -420,8 +419,7 @@ def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:
 
 def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> None:
     words = ["paper", "run", "smoke", "--seeds", "0", "-q", "--set", "checkpoint_samples=6"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "ocssl", *words], cwd=tmp_path, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "ocssl", *words], cwd=tmp_path)
     _wait_until_second_run_has_a_checkpoint(tmp_path / "runs", process)
     process.send_signal(signal.SIGKILL)
     process.wait()

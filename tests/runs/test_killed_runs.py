@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from helpers.command import TINY, Command, Process, as_options, wait_for
 
-OPTIONS = as_options(TINY | {"strategy": "cla-r", "checkpoint_samples": 24})
+OPTIONS = as_options(TINY | {"strategy": "cla-r", "samples_per_class": 12, "checkpoint_samples": 24})
 WRITES_PER_CHECKPOINT = 6
 
 
@@ -64,7 +64,7 @@ def test_twenty_kills_at_random_moments_change_no_bit(
             process = go_on(ocssl, run, die_at_sync=chance.randint(1, 2 * WRITES_PER_CHECKPOINT))
         else:
             process = go_on(ocssl, run)
-            time.sleep(chance.uniform(0, 1.5))
+            time.sleep(chance.uniform(0, 0.9))
             process.kill()
         if process.wait() == -signal.SIGKILL:
             kills += 1

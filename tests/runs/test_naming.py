@@ -38,17 +38,17 @@ def test_runs_and_the_papers_runs_share_a_folder_without_collision(
     ocssl: Command, tmp_path: Path, pictures: str
 ) -> None:
     fast = ("--set", "references=false", "--set", "knn=false")  # decides no number of the experiment
-    common = ("--dataset", pictures, "--strategy", "finetune", "--backbone", "convnet-w4", *fast)
+    common = ("--dataset", pictures, "--strategy", "finetune", "--backbone", "convnet-w4", *fast, "--hidden-dim")
     table = ("low-simsiam", "--rows", "finetune", "--seeds", "0", "--dataset", pictures)
-    paper = ("paper", "run", *table, "--set", "backbone=convnet-w4", *fast, "-q")
-    for command in (("run", "-q", *common), ("run", "-q", *common, "--lr", "0.2"), paper):
+    paper = ("paper", "run", *table, "--set", "backbone=convnet-w4", "--set", "hidden_dim=8", *fast, "-q")
+    for command in (("run", "-q", *common, "8"), ("run", "-q", *common, "9"), paper):
         code, _, err = ocssl(*command)
         assert code == 0, err
     found = {folder.name: folder for folder in (tmp_path / "runs").iterdir()}
     plain, changed, papers = (
-        "folder-pictures-simsiam-finetune-clean-backboneconvnet-width4-seed0",
-        "folder-pictures-simsiam-finetune-clean-backboneconvnet-lr0.2-width4-seed0",
-        "folder-pictures-simsiam-finetune-low-clean-backboneconvnet-width4-seed0",
+        "folder-pictures-simsiam-finetune-clean-backboneconvnet-hidden_dim8-width4-seed0",
+        "folder-pictures-simsiam-finetune-clean-backboneconvnet-hidden_dim9-width4-seed0",
+        "folder-pictures-simsiam-finetune-low-clean-backboneconvnet-hidden_dim8-width4-seed0",
     )
     assert found.keys() == {plain, changed, papers}
     for name, folder in found.items():
@@ -56,7 +56,7 @@ def test_runs_and_the_papers_runs_share_a_folder_without_collision(
     stored = [path.stem for path in (tmp_path / "results").glob("*.json")]
     assert stored == [papers]
     # The same again is the same run: refused, or found to be done.
-    code, _, err = ocssl("run", "-q", *common, "--lr", "0.2")
+    code, _, err = ocssl("run", "-q", *common, "9")
     assert (code, "holds a finished run" in err) == (2, True)
     assert "1 of 1 runs are done" in ocssl(*paper)[1]
     # Without its result in the store, the paper's run is the one in the folder, and is not run again.

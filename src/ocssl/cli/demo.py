@@ -39,7 +39,7 @@ RUNS: tuple[dict[str, Any], ...] = (
     {"strategy": "cla-e", **REPLAY, "omega": 0.3},
 )
 """All train on 60 images for each 10 that arrive. Learning rates go with the batch."""
-QUICK = {"samples_per_class": 11, "backbone": "convnet-w4", "probe": {"max_epochs": 5}}
+QUICK = {"image_size": 16, "samples_per_class": 11, "backbone": "convnet-w4", "probe": {"max_epochs": 5}}
 STREAM, POINTS = 3600, 6  # images that arrive, and measurements that the table shows
 REFERENCES = {"raw pixels": "pixels", "colour histogram": "histogram", "untrained encoder": "untrained"}
 

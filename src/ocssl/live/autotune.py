@@ -142,7 +142,11 @@ def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
         fill = -(-changes["memory_size"] // config.stream_batch)
     if hasattr(config, "heads_first"):
         changes["heads_first"] = 0  # steps of the heads alone are faster
-    learner = Learner(**{**settings, **changes})
+    try:
+        learner = Learner(**{**settings, **changes})
+    except ConfigError:  # parts of so small a memory may be too small; what is wrong with the real one is said of that
+        changes.pop("memory_size", None)
+        learner = Learner(**{**settings, **changes})
     _seconds(learner)  # the first step includes what is set up once
     rates: list[float] = []
     for _ in range(fill + MEASURED):

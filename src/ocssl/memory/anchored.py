@@ -36,6 +36,8 @@ class Anchored(Memory):
         super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
         share = (options or self.Options()).first
         self.first = int(share * capacity)
+        if self.first == 0:
+            raise ConfigError(f"first ({share:g}) of memory_size {capacity} keeps no sample; choose a larger share")
         if capacity - self.first < staging:
             raise ConfigError(
                 f"first ({share:g}) of memory_size {capacity} must leave room for {staging} newer samples, those of "

@@ -16,6 +16,7 @@ from ocssl.nn.ema import Average, ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
 from ocssl.nn.norm import synchronise
+from ocssl.nn.renormalised import Renormalised
 
 __all__ = [
     "Average",
@@ -24,6 +25,7 @@ __all__ = [
     "Encoder",
     "Features",
     "Head",
+    "Renormalised",
     "ResNet18",
     "backbones",
     "build_backbone",

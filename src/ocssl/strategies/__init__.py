@@ -9,7 +9,7 @@
 
 # The order of registration is the order of lists.
 # isort: off
-from ocssl.strategies.base import Setup, Strategy, register, registry
+from ocssl.strategies.base import Setup, Strategy, TeacherSource, register, registry
 from ocssl.strategies.replay import ExperienceReplay, Finetune, MinimumRedundancy
 from ocssl.strategies.lump import Lump
 from ocssl.strategies.targets import EmaTeacher, Snapshot, StoredFeature, Target
@@ -24,7 +24,7 @@ from ocssl.strategies.cmp import Cmp
 from ocssl.strategies.reset import Reset
 from ocssl.strategies.adapt import Adapt, Original
 from ocssl.strategies.multiview import MultiViewR
-from ocssl.strategies.taught import Renormalised, Taught
+from ocssl.strategies.taught import Taught
 from ocssl.strategies import authors
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "OsirisR",
     "Pfr",
     "Pocon",
-    "Renormalised",
     "Reset",
     "Scale",
     "Setup",
@@ -57,6 +56,7 @@ __all__ = [
     "SyCon",
     "Target",
     "Taught",
+    "TeacherSource",
     "authors",
     "register",
     "registry",

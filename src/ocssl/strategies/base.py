@@ -66,6 +66,18 @@ class Setup:
         return made
 
 
+class TeacherSource(NamedTuple):
+    """A trained network that a strategy asks for.
+
+    Attributes:
+        network: what it is, as JSON of :func:`ocssl.pretrained.describe_network`.
+        weights: the source of its weights; None: those of a saved learner.
+    """
+
+    network: str
+    weights: str | None
+
+
 class Strategy(nn.Module):
     """Base of every strategy; by itself it trains on the stream alone.
 
@@ -117,6 +129,11 @@ class Strategy(nn.Module):
     def projector(cls, dims: Dims) -> nn.Module:
         """The projector of a strategy with its own loss; others use their method's."""
         raise NotImplementedError
+
+    @classmethod
+    def teacher_source(cls, options: Options) -> TeacherSource | None:
+        """The trained network that the strategy is given as ``setup.teacher``; None: none."""
+        return None
 
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The optimiser that trains the learner, made from the one that the settings describe."""

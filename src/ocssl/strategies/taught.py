@@ -13,48 +13,17 @@ for Thin Deep Nets. ICLR 2015. arXiv:1412.6550.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import negative_cosine
 from ocssl.nn import Encoder, Head, frozen_copy
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import Setup, Strategy, TeacherSource, register
 from ocssl.strategies.targets import EncoderCopy
-
-
-class Renormalised(nn.Module):
-    """A network for images that were normalised and sized for another one: ``(n, 3, s, s)`` to ``(n, d)``.
-
-    Args:
-        size: side of the images that the network takes; None: any.
-        scale, shift: of each channel, to the network's own normalisation.
-
-    >>> network = Renormalised(nn.Flatten(), 4, scale=(2, 2, 2), shift=(1, 1, 1))
-    >>> network(torch.ones(1, 3, 8, 8)).unique(), network(torch.ones(1, 3, 8, 8)).shape
-    (tensor([3.]), torch.Size([1, 48]))
-    """
-
-    scale: Tensor
-    shift: Tensor
-
-    def __init__(self, network: nn.Module, size: int | None, scale: Sequence[float], shift: Sequence[float]) -> None:
-        super().__init__()
-        self.network, self.size = network, size
-        self.register_buffer("scale", torch.tensor([*scale], dtype=torch.float32).view(3, 1, 1))
-        self.register_buffer("shift", torch.tensor([*shift], dtype=torch.float32).view(3, 1, 1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Features of the network."""
-        images = images * self.scale + self.shift
-        if self.size is not None and images.shape[-1] != self.size:
-            images = nn.functional.interpolate(images, (self.size, self.size), mode="bilinear", antialias=True)
-        features: Tensor = self.network(images)
-        return features
 
 
 @register("taught")
@@ -100,6 +69,12 @@ class Taught(Strategy):
         self.teacher = EncoderCopy(Encoder(network, nn.Identity(), width))
         self.teacher.network.eval()
         self.aligner = Head(nn.Linear(setup.dims.feature, width, bias=False)).requires_grad_(self.omega > 0)
+
+    @classmethod
+    def teacher_source(cls, options: Any) -> TeacherSource | None:
+        """The teacher that ``taught_by`` names."""
+        known = options.teacher_network
+        return None if known is None else TeacherSource(known, options.taught_by)
 
     def yardstick(self) -> Encoder | None:
         """The teacher that was given."""
