@@ -429,11 +429,13 @@ def test_our_network_is_that_of_the_package() -> None:
             torch.testing.assert_close(ours(x), theirs.extract_features(x).mean((2, 3)), rtol=1e-5, atol=1e-5)
 
 
-def test_weights_are_adapted_unless_parts_are_chosen(tmp_path: Path) -> None:
+def test_weights_are_adapted_unless_another_strategy_is_chosen(tmp_path: Path) -> None:
     torch.save(ConvNet(ConvNet.Options(width=4)).state_dict(), file := tmp_path / "w.pth")
     known = {"weights": str(file), "backbone": "convnet", **TINY}
     assert Learner(**known).config.strategy == "adapt"
-    assert Learner(**known, method="byol").config.strategy == "cla-e"
+    for part in ({"method": "byol"}, {"memory": "anchored"}, {"optimizer": "sgd"}):
+        assert Learner(**known, **part).config.strategy == "adapt"
+    assert Learner(**known, strategy="er").config.strategy == "er"
     assert Learner(**known, tau=0.9).config.strategy == "cla-e"
     assert Learner(**{**known, "backbone": ConvNet(ConvNet.Options(width=4))}).config.strategy == "adapt"
 

@@ -16,7 +16,7 @@ ocssl.errors.ConfigError: strategy 'er' does not read omega, a setting of strate
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -79,7 +79,7 @@ class LearnerConfig(Options):
         "Weights to start from; a state dict of the backbone (.safetensors, .pth), or a source that names the "
         "backbone, too: an encoder, state or run of ours, `timm:NAME`, `hf-hub:NAME`, `module:factory`, "
         "`efficientnet-lite0`. Image_size, mean and std follow from it where they are not given, and the strategy is "
-        "`adapt` unless parts are chosen. Unset: random ones.",
+        "`adapt` unless another is named, or a setting that only others read. Unset: random ones.",
         since="0.2",
     )
     augmentation: str = setting("simclr", "Augmentation of the views; see `ocssl list augmentations`.")
@@ -226,8 +226,8 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
 def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> dict[str, Any]:
     """Settings, and those that follow from the source of their ``weights`` where they are not given.
 
-    With weights, the strategy is ``adapt`` unless parts are chosen. With ``taught_by`` it is ``taught``, and what the
-    teacher expects of its images follows, too.
+    With weights, the strategy is ``adapt`` unless another is named, or a setting that only others read. With
+    ``taught_by`` it is ``taught``, and what the teacher expects of its images follows, too.
 
     Args:
         given: settings by name, without the module.
@@ -247,7 +247,7 @@ def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> di
     if module is None and "backbone" not in {**source.settings, **chosen}:
         raise ConfigError(f"'{chosen['weights']}' does not say its backbone; give it, e.g. --backbone resnet18")
     found |= {**source.settings, **chosen}
-    return _read_by_parts({**unless_chosen({"strategy": "adapt"}, found), **found}, chosen)
+    return _read_by_parts({**unless_chosen({"strategy": "adapt"}, found, ("strategy", "variant")), **found}, chosen)
 
 
 def _read_by_parts(found: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,14 +270,17 @@ def _lesson(chosen: dict[str, Any]) -> dict[str, Any]:
     return {"strategy": "taught"} | {name: teacher.settings[name] for name in shared if name in teacher.settings}
 
 
-def unless_chosen(parts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """``parts``, or nothing where ``given`` chooses parts, or a setting that only others read, such as ``tau``.
+def unless_chosen(
+    parts: Mapping[str, Any],
+    given: Mapping[str, Any],
+    choices: Iterable[str] = ("strategy", "method", "memory", "optimizer", "variant"),
+) -> dict[str, Any]:
+    """``parts``, or nothing where ``given`` has one of the choices, or a setting that only other parts read.
 
     >>> [unless_chosen({"strategy": "er"}, {name: 1}) for name in ("image_size", "memory", "tau")]
     [{'strategy': 'er'}, {}, {}]
     """
-    chosen = given.keys() & {"strategy", "method", "memory", "optimizer", "variant"}
-    return {} if chosen or unread({**parts, **given}) else dict(parts)
+    return {} if given.keys() & {*choices} or unread({**parts, **given}) else dict(parts)
 
 
 def unread(given: Mapping[str, Any]) -> set[str]:
