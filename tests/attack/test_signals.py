@@ -108,6 +108,21 @@ def test_signals_that_come_together_are_one_request() -> None:
         work()
 
 
+def test_a_request_counts_for_work_that_begins_inside() -> None:
+    inner = StopRequest()
+
+    def work() -> None:
+        with StopRequest():
+            os.kill(os.getpid(), signal.SIGTERM)
+            with inner:
+                pass
+
+    with pytest.raises(Interrupted):
+        work()
+    assert inner.pending
+    assert inner.number == signal.SIGTERM
+
+
 def test_a_request_that_comes_when_the_work_is_done_ends_the_series() -> None:
     begun: list[int] = []
 

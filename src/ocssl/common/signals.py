@@ -46,6 +46,8 @@ class StopRequest:
             ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             for number in NUMBERS[:-1] if ignored else NUMBERS:
                 self._before[number] = signal.signal(number, self._note)
+            if _open and _open[-1].number:  # it came before the inner work began
+                self.pending, self.number, self.since = True, _open[-1].number, _open[-1].since
             _open.append(self)
         return self
 

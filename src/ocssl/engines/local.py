@@ -33,11 +33,12 @@ class InProcess:
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once, in the given order."""
         queue = JobQueue(jobs, self._options.retries)
-        while (job := queue.take()) is not None:
-            progress = make_progress(quiet=self._options.quiet)
-            progress.info(f"{job.name} in {job.folder}")
-            if (done := queue.settle(job, run_once(job, progress))) is not None:
-                yield done
+        with StopRequest() as stop:  # for a request that comes between two runs
+            while not stop.pending and (job := queue.take()) is not None:
+                progress = make_progress(quiet=self._options.quiet)
+                progress.info(f"{job.name} in {job.folder}")
+                if (done := queue.settle(job, run_once(job, progress))) is not None:
+                    yield done
 
 
 class WorkerPool:
