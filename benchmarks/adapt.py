@@ -109,6 +109,11 @@ UNLABELLED = {
 }
 
 
+def evenly(total: int, count: int | None) -> Tensor:
+    """Rows of at most ``count`` samples, evenly over the whole."""
+    return torch.arange(total) if count is None or count >= total else torch.linspace(0, total - 1, count).long()
+
+
 @dataclass(frozen=True)
 class Samples:
     """Images ``(n, 3, s, s)`` uint8 and their labels, on the device."""
@@ -124,9 +129,7 @@ class Samples:
 
     def some(self, count: int | None) -> Samples:
         """At most so many, evenly over the whole."""
-        if count is None or count >= len(self):
-            return self
-        return self[torch.linspace(0, len(self) - 1, count).long().to(self.labels.device)]
+        return self[evenly(len(self), count).to(self.labels.device)]
 
     def ordered(self, place: Tensor, seed: int) -> Samples:
         """By the place of their class, ``(classes,)``; in a drawn order where that is the same."""
@@ -146,9 +149,7 @@ def read(
     """A split of a set, or at most ``count`` of it, evenly, decoded once, on the device."""
     address = f"parquet:{data / name}" if kind == "parquet" else name
     found = load(address, split=split, root=data, image_size=size, fit=fit, download=False)
-    rows = torch.arange(len(found))
-    if count is not None and count < len(found):
-        rows = torch.linspace(0, len(found) - 1, count).long()
+    rows = evenly(len(found), count)
     return Samples(found.images(rows).to(device), found.labels[rows].to(device))
 
 
