@@ -31,10 +31,10 @@ from ocssl.sweeps.report import trial_table
 ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
 README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
-SEARCH = ("objective", "shape", "memory", "middle", "high", "shape-high")
+SEARCH = ("objective", "shape", "memory", "low", "middle", "high", "high-memory")
 """The sweeps of multiview.md, without what all of them begin with."""
 SHOWN_TRIALS = 8
-PARTS, WHOLE = "multiview-parts", "multiview-r-np3"
+PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
 TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
@@ -328,9 +328,10 @@ def _best_trials(sweep: Path) -> str:
     if not (sweep / "trials.jsonl").exists():
         return f"`{sweep.name}`: *not run yet.*\n"
     log = TrialLog(sweep / "trials.jsonl")
-    table, over = trial_table(read_started(sweep), log), sum(trial.state != "open" for trial in log.trials)
+    plan, over = read_started(sweep), sum(trial.state != "open" for trial in log.trials)
+    table = trial_table(plan, log)
     best = to_markdown(replace(table, rows=table.rows[:SHOWN_TRIALS]))
-    return f"`{sweep.name}`, the best of {over} trials ({len(log.trials)} planned):\n\n{best}"
+    return f"`{sweep.name}`, the best of {over} trials ({len(plan.listed())} planned):\n\n{best}"
 
 
 def readme(text: str, report: Report, table: str) -> str:

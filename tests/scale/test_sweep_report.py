@@ -297,3 +297,8 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path: Path, m
     assert isinstance(outcome.exception, MissingExtraError)
     assert "need the package 'ray': pip install 'ocssl[scale]'" in str(outcome.exception)
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_value_that_all_configurations_share_is_not_at_an_edge() -> None:
+    plan = parse_sweep({"space": {"lr": [0.3], "omega": [0.1]}, "extra": [{"lr": 0.3, "omega": 1.0}]})
+    assert at_edges(plan, Trial(2, plan.listed()[1], [0])) == ["omega 1 is the largest value that was tried"]

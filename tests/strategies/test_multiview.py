@@ -9,7 +9,10 @@ from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.strategies import MultiViewR
 
-SAME = {"method": "emp", "views": 3, "optimizer": "lars", "memory": "reservoir", "omega": 0.4, "joint_views": True}
+SAME = {
+    "method": "emp", "views": 3, "rate_weight": 0.01, "optimizer": "lars", "memory": "reservoir", "omega": 0.4,
+    "joint_views": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

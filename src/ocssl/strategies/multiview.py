@@ -44,7 +44,7 @@ class MultiViewR(ClaR):
     label = "MultiView-R"
 
     class Options(ClaR.Options):
-        omega: float = Aligned.Options.with_default("omega", 0.3)
+        omega: float = Aligned.Options.with_default("omega", 1.0)
         align_to: Literal["stored", "average"] = setting(
             "stored",
             "What replay features are aligned to; `stored`: the features that the memory keeps; `average`: those of a "
@@ -55,13 +55,17 @@ class MultiViewR(ClaR):
     defaults: ClassVar[Mapping[str, Any]] = {
         "method": "emp",
         "views": 8,
+        "rate_weight": 0.01,
         "optimizer": "lars",
         "hidden_dim": 4096,
         "output_dim": 1024,
         "average": 0.999,
         "joint_views": True,
     }
-    budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"low": {"views": 2, "average": 0.99}}
+    budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "low": {"views": 2, "rate_weight": 0.02, "average": 0.995},
+        "high": {"average": 0.9995},
+    }
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)

@@ -51,7 +51,7 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     """
     found = []
     for name, value in best.values.items():
-        numbers = [option for option in sweep.options(name) if _is_number(option)]
+        numbers = {option for option in sweep.options(name) if _is_number(option)}
         for extreme, word in ((min, "smallest"), (max, "largest")):
             if len(numbers) > 1 and value == extreme(numbers):
                 found.append(f"{name} {short_value(value)} is the {word} value that was tried")
