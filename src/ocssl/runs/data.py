@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -196,21 +195,13 @@ class Schedule:
     cbp: int
     fingerprint: str
     _stream: Stream
-    _samples: Callable[[int], Tensor]
 
     def __len__(self) -> int:
         return self.borders[-1]
 
     def indices(self, start: int, stop: int) -> Tensor:
         """The samples that arrive from position ``start`` up to ``stop``, as indices into the training images."""
-        parts = []
-        while start < stop:
-            number = self._stream.experience_at(start)
-            begin = self._stream.borders[number - 1] if number else 0
-            end = min(stop, self._stream.borders[number])
-            parts.append(self._samples(number)[start - begin : end - begin])
-            start = end
-        return torch.cat(parts)
+        return self._stream.between(start, stop)
 
 
 def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 0) -> Schedule:
@@ -240,10 +231,10 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
         raise ConfigError(f"this stream can spend from {cost[0]} to {cost[-1]} CBP, not {left}")
     ends = (*(border for border in stream.borders if border < samples), samples)
     classes = tuple(_classes_of(train, stream.indices(number)) for number in range(len(ends)))
-    return _schedule(stream, ends, classes, cost[samples // size - 1])
+    return Schedule(ends, classes, cost[samples // size - 1], stream.fingerprint(), stream)
 
 
-def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int) -> Stream:
+def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: int) -> Stream:
     return kind.build(
         train.dataset.labels,
         indices=train.indices,
@@ -251,6 +242,7 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         stream_batch=stream_batch,
         column=train.dataset.column,
         **_order(config),
+        **more,
     )
 
 
@@ -290,20 +282,8 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
         steps = epochs * whole if left is None else steps
     else:  # batches run on from one epoch into the next, so that every step is full and the cost is exact
         epochs = max(epochs, math.ceil(steps * batch / len(train)))
-    stream = kind.build(
-        train.dataset.labels,
-        indices=train.indices,
-        data_seed=config.data_seed,
-        stream_batch=batch,
-        epochs=epochs,
-        **_order(config),
-    )
-    return _schedule(stream, (steps * batch,), (classes,), steps * batch * views)
-
-
-def _schedule(stream: Stream, borders: tuple[int, ...], classes: tuple[tuple[int, ...], ...], cbp: int) -> Schedule:
-    # Drawing an epoch's order takes milliseconds; without the cache every call would take them.
-    return Schedule(borders, classes, cbp, stream.fingerprint(), stream, lru_cache(maxsize=2)(stream.indices))
+    stream = _build(kind, config, train, batch, epochs=epochs)
+    return Schedule((steps * batch,), (classes,), steps * batch * views, stream.fingerprint(), stream)
 
 
 def _classes_of(train: Subset, indices: Tensor) -> tuple[int, ...]:
