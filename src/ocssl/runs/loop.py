@@ -209,12 +209,12 @@ class RunLoop:
     def _measure(self, point: str, encode: Callable[[Tensor], Tensor]) -> None:
         samples = 0 if point in ENCODERLESS else self.learner.seen
         if not self.group.is_main:
-            self.state.measured[point] = Measurement(samples)
+            self.state.measured[point] = Measurement(samples, None, None)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
             full = self.config.full_precision
             features = split_features(encode, self.splits, self._work("features"), full_precision=full)
-            found = Measurement(samples, knn=self.probes.knn(features) if self.config.knn else None)
+            found = Measurement(samples, None, self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found
         if found.knn is not None:
