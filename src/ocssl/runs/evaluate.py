@@ -269,7 +269,7 @@ def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
     if config.eval_crops > 1:
         digest.update(f"{config.eval_crops} crops".encode())
     for subset in splits.subsets:
-        digest.update(subset.dataset.identity.encode())
+        digest.update(subset.dataset.source.info.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
     return digest.hexdigest()[:16]
 
