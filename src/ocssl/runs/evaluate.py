@@ -20,7 +20,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocssl.checkpoint import save_tensors
 from ocssl.common.console import warn
 from ocssl.common.files import atomic_write, slug, writing
 from ocssl.data import authors
@@ -31,7 +30,7 @@ from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
-from ocssl.runs.folder import RunFolder
+from ocssl.runs.folder import RunFolder, write_tensors
 from ocssl.runs.progress import Progress
 
 QUEUE_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
@@ -221,7 +220,7 @@ def evaluate_on(
             encode = encoder_of(learner, config)
             features = split_features(encode, splits, progress.stage("features"), full_precision=full)
             if cache:
-                _keep(lambda: _write_features(place, features))
+                _keep(lambda: write_tensors(features._asdict(), place))
         extracted = time.perf_counter()
         queue.add(name, features)
         linear = queue.run(progress.stage("probe"))[name]
@@ -294,13 +293,3 @@ def _write_json(place: Path, found: TransferResult) -> None:
     with writing(place):
         place.parent.mkdir(exist_ok=True)
         atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
-
-
-def _write_features(place: Path, features: SplitFeatures) -> None:
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in features._asdict().items()}
-    try:
-        with writing(place):
-            place.parent.mkdir(exist_ok=True)
-            atomic_write(place, lambda draft: save_tensors(tensors, draft))
-    except SafetensorError as error:
-        raise CheckpointError(f"cannot write '{place}': {error}") from error
