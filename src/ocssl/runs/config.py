@@ -6,8 +6,6 @@ settings side by side, since no name is used twice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
 from ocssl.augment import MOST_CROPS
+from ocssl.common.files import json_digest
 from ocssl.common.yaml import from_file
 from ocssl.config import LearnerConfig, parse_learner
 from ocssl.data import catalog, streams
@@ -133,8 +132,7 @@ class RunConfig(Options):
 
     def digest(self) -> str:
         """A fingerprint of everything that decides a number."""
-        decisive = self.only("experiment", "numbers")
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return json_digest(self.only("experiment", "numbers"))
 
     def change(self, **changes: Any) -> RunConfig:
         """The same run with some settings changed."""

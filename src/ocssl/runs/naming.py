@@ -5,8 +5,6 @@ Every folder, result file, row and legend takes its name from here.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from ocssl.common.files import slug
+from ocssl.common.files import json_digest, slug
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
 from ocssl.runs.config import RunConfig
@@ -56,7 +54,7 @@ def experiment_key(config: RunConfig, plugins: Sequence[Plugin] | None = None) -
     settings = experiment(config)
     if code := {plugin.module: plugin.digest for plugin in (config.plugins() if plugins is None else plugins)}:
         settings["plugins"] = code
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return json_digest(settings)
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
