@@ -123,9 +123,13 @@ class RunConfig(Options):
         said = self.to_dict() | ({PLUGINS: plugins} if plugins else {})
         return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
+    def fields(self) -> dict[str, FieldInfo]:
+        """The declarations of its settings, the learner's behind the run's own."""
+        return {**type(self).model_fields, **type(self.learner).model_fields}
+
     def only(self, *affects: str) -> dict[str, Any]:
         """The settings that affect the experiment, the numbers, or nothing; later ones only if not at their default."""
-        fields = {**type(self).model_fields, **type(self.learner).model_fields}
+        fields = self.fields()
         found = {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
         later = {name: to_jsonable_python(default_of(fields[name])) for name in found if marks(fields[name]).since}
         return {name: value for name, value in found.items() if name not in later or value != later[name]}
