@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.command import TINY, Command, as_options, wait_for
+from helpers.command import TINY, Command, as_options, refused, wait_for
 from ocssl.engines.jobs import Job, run_once
 from ocssl.results import read_result
 from ocssl.results.result import Result
@@ -98,14 +98,6 @@ def lab(begun: Path, ocssl: Command) -> tuple[Command, Path]:
     here = ocssl.folder / "lab"
     shutil.copytree(begun, here, ignore=shutil.ignore_patterns("process-*"))
     return Command(ocssl._server, here), here
-
-
-def refused(ocssl: Command, *arguments: object) -> str:
-    """The one line that a refused command prints."""
-    code, out, err = ocssl(*arguments)
-    assert (code, out) == (2, ""), err
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 def test_a_run_goes_on_where_nothing_changed_but_the_times_of_files(lab: tuple[Command, Path]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.command import TINY, Command, as_options
+from helpers.command import TINY, Command, as_options, refused
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.run import resume
 
@@ -38,15 +38,6 @@ def stopped(ocssl: Command, tmp_path: Path) -> Path:
     ocssl("run", "-q", "-o", "stopped", *options, die_at_sync=8)
     assert (tmp_path / "stopped" / "checkpoints" / "000001").exists()
     return tmp_path / "stopped"
-
-
-def refused(ocssl: Command, *arguments: object, **conditions: object) -> str:
-    """The one line that a refused command prints."""
-    code, out, err = ocssl(*arguments, **conditions)
-    assert (code, out) == (2, ""), err
-    assert err.startswith("ocssl: ")
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 def test_a_folder_that_holds_a_finished_run_is_left_alone(ocssl: Command, finished: Path) -> None:
