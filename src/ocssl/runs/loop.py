@@ -14,6 +14,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,10 +42,11 @@ class _Stop(Exception):
     """Leave whatever is going on; it can be done again."""
 
 
+@dataclass(eq=False)
 class RunLoop:
-    """One run in progress; :func:`ocssl.runs.start` and :func:`ocssl.runs.resume` make them.
+    """One run in progress; :func:`ocssl.runs.run.start` and :func:`ocssl.runs.run.resume` make them.
 
-    Args:
+    Attributes:
         config: every setting.
         folder: where it is kept, already this process's own.
         learner, state: as they are at the start, or as a checkpoint had them.
@@ -53,34 +55,25 @@ class RunLoop:
         provenance: saved with every checkpoint.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        learner: Learner,
-        state: RunState,
-        splits: Splits,
-        schedule: Schedule,
-        provenance: Provenance,
-        trackers: Trackers,
-        progress: Progress,
-    ) -> None:
-        self.config = config
-        self.folder = folder
-        self.learner = learner
-        self.state = state
-        self.splits = splits
-        self.schedule = schedule
-        self.provenance = provenance
-        self.trackers = trackers
-        self.progress = progress
-        self.group = learner.train_state.group
-        self.images = Prefetcher(splits.train.dataset, schedule, self.group)
-        self.probes = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+    config: RunConfig
+    folder: RunFolder
+    learner: Learner
+    state: RunState
+    splits: Splits
+    schedule: Schedule
+    provenance: Provenance
+    trackers: Trackers
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.group = self.learner.train_state.group
+        self.images = Prefetcher(self.splits.train.dataset, self.schedule, self.group)
+        self.probes = ProbeQueue(self.splits, seed=config.learner.seed, schedule=config.probe)
         self.with_floors = config.evaluate == "start" or (config.references and config.evaluate != "never")
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
-        self._saved_at, self._saved_samples = time.monotonic(), learner.seen
+        self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
         self._rate = 0.0
         self._loss: float | None = None
         self._probe: str | None = None
