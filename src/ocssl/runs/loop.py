@@ -69,7 +69,7 @@ class RunLoop:
         config = self.config
         self.group = self.learner.train_state.group
         self.images = Prefetcher(self.splits.train.dataset, self.schedule, self.group)
-        self.probes = ProbeQueue(self.splits, seed=config.learner.seed, schedule=config.probe)
+        self.probes = ProbeQueue(self.splits, config)
         self.with_floors = config.evaluate == "start" or (config.references and config.evaluate != "never")
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
@@ -200,8 +200,7 @@ class RunLoop:
             self.state.measured[point] = Measurement(samples, None, None)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
-            full = self.config.full_precision
-            features = split_features(encode, self.splits, self._work("features"), full_precision=full)
+            features = split_features(encode, self.splits, self.config, self._work("features"))
             found = Measurement(samples, None, self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found
