@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+from drawing import draw
 from PIL import Image
 
 from helpers.command import TINY, Command, as_options, refused, wait_for
@@ -65,14 +65,6 @@ SETTINGS = {
 RUN = as_options({name: value for name, value in SETTINGS.items() if value is not None})
 """54 images in the stream."""
 MYLAB = ("--plugin", "mylab")
-
-
-def draw(folder: Path, count: int, seed: int = 0, first: int = 0) -> None:
-    """PNG files of random pixels."""
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
-    for number in range(first, first + count):
-        Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
 
 
 @pytest.fixture(scope="module")

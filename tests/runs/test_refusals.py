@@ -7,10 +7,9 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from drawing import draw
 
 from helpers.command import TINY, Command, as_options, refused
 from ocssl.runs.loop import RunLoop
@@ -228,12 +227,8 @@ def test_a_run_that_cannot_be_leaves_no_folder(
 
 
 def test_a_run_that_could_not_be_measured_is_not_begun(ocssl: Command, tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
     for place, count in {"train/cat": 20, "train/dog": 20, "test/cat": 4}.items():
-        (tmp_path / "pets" / place).mkdir(parents=True)
-        for number in range(count):
-            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pets" / place / f"{number}.png")
+        draw(tmp_path / "pets" / place, count)
     options = as_options(SHORT | {"dataset": "folder:pets", "samples_per_class": None})
     line = refused(ocssl, "run", "-q", "-o", "run", *options, "--set", "evaluate=final")
     assert "folder:pets has no test image of experience " in line
