@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 import tarfile
 
 import numpy as np
 import pytest
-from pictures import assert_holds, cifar_batch, make_tar, pixels, png, write, write_parquet
+from pictures import assert_holds, cifar_batch, encoded, make_tar, pixels, png, write, write_parquet
 from PIL import Image
 
 from ocssl import data
@@ -99,9 +98,7 @@ def test_a_broken_matlab_file_is_named(tmp_path):
 
 
 def jpeg(seed, width, height):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels(seed, height, width, 3)).save(buffer, "JPEG", quality=95)
-    return buffer.getvalue()
+    return encoded(Image.fromarray(pixels(seed, height, width, 3)), "JPEG", quality=95)
 
 
 @pytest.mark.parametrize("home", ["imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"])

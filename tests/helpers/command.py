@@ -128,6 +128,15 @@ class Command:
         return process.wait(), process.out, process.err
 
 
+def refused(ocssl: Command, *arguments: object, **conditions: object) -> str:
+    """The one line that a refused command prints."""
+    code, out, err = ocssl(*arguments, **conditions)
+    assert (code, out) == (2, ""), err
+    assert err.startswith("ocssl: ")
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds

@@ -23,14 +23,13 @@ def test_preparing_is_no_training_time(tmp_path: Path, monkeypatch: pytest.Monke
         self.preparing += 0.25
         return step(self, stream)  # type: ignore[arg-type]
 
-    def a_minute(self: loop._Stopwatch) -> float:
+    def a_minute(*_: object) -> float:
         nonlocal watches
         watches += 1
-        self.seconds = 60.0
         return 60.0
 
     monkeypatch.setattr(Eager, "step", step_after_preparing)
-    monkeypatch.setattr(loop._Stopwatch, "stop", a_minute)
+    monkeypatch.setattr(loop, "_seconds_since", a_minute)
     settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
     result = start(resolve(settings), tmp_path / "run")
     assert steps > 2
@@ -50,14 +49,10 @@ def test_preparing_does_not_slow_the_rate_that_is_told(tmp_path: Path, monkeypat
         self.preparing = 58.0
         return step(self, stream)  # type: ignore[arg-type]
 
-    def a_minute(self: loop._Stopwatch) -> float:
-        self.seconds = 60.0
-        return 60.0
-
     rates: list[float] = []
     step = Eager.step
     monkeypatch.setattr(Eager, "step", step_after_preparing)
-    monkeypatch.setattr(loop._Stopwatch, "stop", a_minute)
+    monkeypatch.setattr(loop, "_seconds_since", lambda *_: 60.0)
     settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
     start(resolve(settings), tmp_path / "run", Listening())
     assert rates[0] == TINY["stream_batch"] / 2  # images in the two seconds that were training

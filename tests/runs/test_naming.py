@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+from drawing import draw
 
 from helpers.command import Command
 from helpers.results import PUBLISHED
@@ -23,14 +22,9 @@ from ocssl.runs.presets import resolve
 @pytest.fixture
 def pictures(tmp_path: Path) -> str:
     """Twenty classes of a few images, for the paper's twenty experiences."""
-    chance = np.random.default_rng(0)
     for split, count in (("train", 12), ("test", 2)):
         for number in range(20):
-            place = tmp_path / "pictures" / split / f"{number:02d}"
-            place.mkdir(parents=True)
-            for image in range(count):
-                pixels = chance.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(place / f"{image}.png")
+            draw(tmp_path / "pictures" / split / f"{number:02d}", count, seed=number)
     return "folder:pictures"
 
 

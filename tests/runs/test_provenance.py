@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+from drawing import draw
 from PIL import Image
 
-from helpers.command import TINY, Command, as_options, wait_for
+from helpers.command import TINY, Command, as_options, refused, wait_for
 from ocssl.engines.jobs import Job, run_once
 from ocssl.results import read_result
 from ocssl.results.result import Result
@@ -67,14 +67,6 @@ RUN = as_options({name: value for name, value in SETTINGS.items() if value is no
 MYLAB = ("--plugin", "mylab")
 
 
-def draw(folder: Path, count: int, seed: int = 0, first: int = 0) -> None:
-    """PNG files of random pixels."""
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
-    for number in range(first, first + count):
-        Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
-
-
 @pytest.fixture(scope="module")
 def begun(ocssl_module: Command) -> Path:
     """A folder with images, a plugin and a run of both that was killed after its first checkpoint."""
@@ -98,14 +90,6 @@ def lab(begun: Path, ocssl: Command) -> tuple[Command, Path]:
     here = ocssl.folder / "lab"
     shutil.copytree(begun, here, ignore=shutil.ignore_patterns("process-*"))
     return Command(ocssl._server, here), here
-
-
-def refused(ocssl: Command, *arguments: object) -> str:
-    """The one line that a refused command prints."""
-    code, out, err = ocssl(*arguments)
-    assert (code, out) == (2, ""), err
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 def test_a_run_goes_on_where_nothing_changed_but_the_times_of_files(lab: tuple[Command, Path]) -> None:

@@ -7,12 +7,11 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
+from drawing import draw
 
-from helpers.command import TINY, Command, as_options
+from helpers.command import TINY, Command, as_options, refused
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.run import resume
 
@@ -38,15 +37,6 @@ def stopped(ocssl: Command, tmp_path: Path) -> Path:
     ocssl("run", "-q", "-o", "stopped", *options, die_at_sync=8)
     assert (tmp_path / "stopped" / "checkpoints" / "000001").exists()
     return tmp_path / "stopped"
-
-
-def refused(ocssl: Command, *arguments: object, **conditions: object) -> str:
-    """The one line that a refused command prints."""
-    code, out, err = ocssl(*arguments, **conditions)
-    assert (code, out) == (2, ""), err
-    assert err.startswith("ocssl: ")
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 def test_a_folder_that_holds_a_finished_run_is_left_alone(ocssl: Command, finished: Path) -> None:
@@ -237,12 +227,8 @@ def test_a_run_that_cannot_be_leaves_no_folder(
 
 
 def test_a_run_that_could_not_be_measured_is_not_begun(ocssl: Command, tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
     for place, count in {"train/cat": 20, "train/dog": 20, "test/cat": 4}.items():
-        (tmp_path / "pets" / place).mkdir(parents=True)
-        for number in range(count):
-            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pets" / place / f"{number}.png")
+        draw(tmp_path / "pets" / place, count)
     options = as_options(SHORT | {"dataset": "folder:pets", "samples_per_class": None})
     line = refused(ocssl, "run", "-q", "-o", "run", *options, "--set", "evaluate=final")
     assert "folder:pets has no test image of experience " in line

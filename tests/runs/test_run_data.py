@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from drawing import draw
 from torch import Tensor
 
 from helpers.command import TINY
@@ -31,13 +31,8 @@ SIZE, COUNT = 4, 50
 @pytest.fixture
 def untested(tmp_path: Path) -> dict[str, object]:
     """Settings of a run on a folder of images that has no test split at all."""
-    chance = np.random.default_rng(0)
     for label in range(4):
-        place = tmp_path / "images" / "train" / str(label)
-        place.mkdir(parents=True)
-        for number in range(10):
-            pixels = chance.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(place / f"{number}.png")
+        draw(tmp_path / "images" / "train" / str(label), 10, seed=label)
     return TINY | {"dataset": f"folder:{tmp_path / 'images'}", "experiences": 2, "samples_per_class": None}
 
 

@@ -9,8 +9,8 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import yaml
 
+from helpers import command
 from ocssl.engines import Job, JobResult
 
 SMALL: dict[str, object] = {
@@ -56,6 +57,7 @@ ENVIRONMENT = {
     "RAY_AUTH_TOKEN": secrets.token_hex(32),  # a secret that only these tests' clusters know
 }
 """One thread for each run, whatever runs it."""
+wait_for = partial(command.wait_for, seconds=300.0)
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -86,14 +88,6 @@ def write_sweep(place: Path, settings: dict[str, object], **keys: object) -> Pat
     """A sweep file over runs on shapes."""
     place.write_text(yaml.safe_dump({"settings": SHAPES | {"strategy": "cla-e"} | settings, **keys}))
     return place
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def finished(folder: Path) -> int:

@@ -362,18 +362,19 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: it was changed after it was saved
     """
     plain = json.loads(json.dumps(content))
-    return {**plain, CHECKSUM: _checksum(plain)}
+    return {**plain, CHECKSUM: json_digest(plain)}
 
 
 def unseal(content: Mapping[str, Any]) -> dict[str, Any]:
     """What was sealed. Content without a checksum, as versions before 0.3 wrote it, is taken as it is."""
     plain = {name: value for name, value in content.items() if name != CHECKSUM}
-    if content.get(CHECKSUM, _checksum(plain)) != _checksum(plain):
+    if content.get(CHECKSUM, json_digest(plain)) != json_digest(plain):
         raise ValueError("it was changed after it was saved")
     return plain
 
 
-def _checksum(content: Mapping[str, Any]) -> str:
+def json_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of values by name as JSON, whatever their order."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -58,7 +58,8 @@ def cache_root() -> Path:
 
 def cache_folder(reader: Reader, name: str, image_size: int | None) -> Path:
     """The folder that holds, or will hold, this set at this size."""
-    key = hashlib.sha256(f"{VERSION} {image_size}\n{reader.identity()}".encode()).hexdigest()
+    squash = "squash\n" if reader.fit == "squash" else ""
+    key = hashlib.sha256(f"{VERSION} {image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
     # Not files.slug: caches of earlier versions have these names.
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
 

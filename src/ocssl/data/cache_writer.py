@@ -26,7 +26,7 @@ from ocssl.common.console import progress_bar
 from ocssl.common.files import read_file, require_regular, writing
 from ocssl.data.reader import Item, Label, Reader
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage, Picture, Pixels
+from ocssl.imaging import BadImage, Fit, Picture, Pixels
 
 OnBadImage = Literal["error", "skip"]
 In = TypeVar("In")
@@ -84,7 +84,9 @@ def decode_all(
     per_chunk = max(1, min(1024, CHUNK_BYTES // (3 * size * size)))
     jobs = _batches(items, per_chunk, done)
     with progress_bar("Decoding images", total, show, start=done) as advance:
-        for chunk, pixels in _in_order(lambda job: _decode_chunk(*job, size, image_size, on_bad_image), jobs):
+        for chunk, pixels in _in_order(
+            lambda job: _decode_chunk(*job, size, image_size, reader.fit, on_bad_image), jobs
+        ):
             _append(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
@@ -134,14 +136,14 @@ def nothing_usable(reader: Reader, bad: int) -> DataError:
 
 
 def _decode_chunk(
-    start: int, items: list[Item], size: int, wanted: int | None, on_bad_image: OnBadImage
+    start: int, items: list[Item], size: int, wanted: int | None, fit: Fit, on_bad_image: OnBadImage
 ) -> tuple[Chunk, Pixels]:
     pixels = np.empty((len(items), 3, size, size), dtype=np.uint8)
     labels: list[Label] = []
     skipped: list[tuple[int, str, str]] = []
     for position, item in enumerate(items, start):
         try:
-            image = item.decode(wanted)
+            image = item.decode(wanted, fit)
             side = image.shape[-1]
             if side != size:  # without image_size, all must have the size of the first
                 raise BadImage(

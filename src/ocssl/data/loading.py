@@ -21,7 +21,7 @@ from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import SPLIT_NAMES, data_root, of_split, split_folder
-from ocssl.data.reader import Item, Reader, SquashedReader
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture
 from ocssl.registry import unknown
@@ -72,7 +72,7 @@ def load(
         if spec.drawn:
             return spec.drawn(split, image_size)
         reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
-    reader = SquashedReader(reader) if fit == "squash" else reader
+    reader.fit = fit
     return cached(reader, info, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ocssl import imaging
@@ -24,18 +24,16 @@ class Item:
         name: where it comes from.
         picture: its file, bytes or pixels; or why it cannot be used.
         label: a number, a class name, or None.
-        fit: how it becomes a square.
     """
 
     name: str
     picture: Picture | BadImage
     label: Label = None
-    fit: Fit = "crop"
 
     def decode(
-        self, size: int | None = None, fit: Fit | None = None, pixel_range: tuple[float, float] | None = None
+        self, size: int | None = None, fit: Fit = "crop", pixel_range: tuple[float, float] | None = None
     ) -> Pixels:
-        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`; its own ``fit`` where none is given.
+        """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
 
         Raises:
             BadImage: it is unusable.
@@ -44,7 +42,7 @@ class Item:
         if isinstance(self.picture, BadImage):
             raise self.picture
         try:
-            return imaging.decode(self.picture, size, fit or self.fit, pixel_range)
+            return imaging.decode(self.picture, size, fit, pixel_range)
         except OSError as error:
             raise DataError(f"{self.name} could not be read: {error.strerror or error}") from error
         except MemoryError as error:
@@ -52,7 +50,13 @@ class Item:
 
 
 class Reader(ABC):
-    """An ordered set of images in some format. Making one is cheap: images are read when they are asked for."""
+    """An ordered set of images in some format. Making one is cheap: images are read when they are asked for.
+
+    Attributes:
+        fit: how the images become squares.
+    """
+
+    fit: Fit = "crop"
 
     @abstractmethod
     def describe(self) -> str:
@@ -81,34 +85,6 @@ class Reader(ABC):
     def column(self, name: str) -> ColumnArray:
         """A further property of every image, in order."""
         raise ConfigError(f"there is no column '{name}' to order by")
-
-
-class SquashedReader(Reader):
-    """The images of another reader, squashed to squares instead of cropped."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def describe(self) -> str:
-        return self._reader.describe()
-
-    def identity(self) -> str:
-        return f"squash\n{self._reader.identity()}"
-
-    def items(self, start: int = 0) -> Iterator[Item]:
-        return (replace(item, fit="squash") for item in self._reader.items(start))
-
-    def class_names(self) -> tuple[str, ...]:
-        return self._reader.class_names()
-
-    def other_labels(self) -> Iterable[Label]:
-        return self._reader.other_labels()
-
-    def count(self) -> int | None:
-        return self._reader.count()
-
-    def column(self, name: str) -> ColumnArray:
-        return self._reader.column(name)
 
 
 def number_of(count: int, thing: str) -> str:

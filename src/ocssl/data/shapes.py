@@ -17,7 +17,7 @@ arithmetic, so the same seed draws the same images on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +34,10 @@ MOST_BYTES = 16 << 30  # of all images
 _CHUNK = 512  # images rendered at once: bounds the scratch memory and keeps it in cache
 
 
-def _unit_normals(sides: int) -> list[tuple[float, float]]:
-    return [(math.sin(2 * math.pi * k / sides), math.cos(2 * math.pi * k / sides)) for k in range(sides)]
-
-
 def _half_planes(x: Floats, y: Floats, sides: int) -> Floats:
     """How far each point lies along the normals of a regular polygon: (sides, *grid)."""
-    return np.stack([x * np.float32(nx) + y * np.float32(ny) for nx, ny in _unit_normals(sides)])
+    angles = [2 * math.pi * k / sides for k in range(sides)]
+    return np.stack([x * np.float32(math.sin(angle)) + y * np.float32(math.cos(angle)) for angle in angles])
 
 
 def _disc(x: Floats, y: Floats) -> Floats:
@@ -177,14 +174,11 @@ def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
     labels = np.argsort(rng.random(count), kind="stable").astype(np.int64) % len(CLASSES)
     figures = _Figures.sample(count, size, rng)
     images = np.empty((count, 3, size, size), dtype=np.uint8)
-    for rows in _chunks(count):
+    for start in range(0, count, _CHUNK):
+        rows = slice(start, start + _CHUNK)
         noise = rng.random((len(labels[rows]), 3, size, size), dtype=np.float32)
         images[rows] = _render(figures[rows], labels[rows], noise)
     return torch.from_numpy(images), torch.from_numpy(labels)
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK))
 
 
 def _render(figures: _Figures, labels: NDArray[np.int64], noise: Floats) -> NDArray[np.uint8]:

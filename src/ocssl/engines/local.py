@@ -93,7 +93,6 @@ class _Worker:
     """
 
     def __init__(self, slot: int, slots: int) -> None:
-        self.slot = slot
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         threads = max(1, torch.get_num_threads() // slots)

@@ -6,8 +6,6 @@ settings side by side, since no name is used twice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
 from ocssl.augment import MOST_CROPS
+from ocssl.common.files import json_digest
 from ocssl.common.yaml import from_file
 from ocssl.config import LearnerConfig, parse_learner
 from ocssl.data import catalog, streams
@@ -124,17 +123,20 @@ class RunConfig(Options):
         said = self.to_dict() | ({PLUGINS: plugins} if plugins else {})
         return yaml.safe_dump(said, sort_keys=False, allow_unicode=True)
 
+    def fields(self) -> dict[str, FieldInfo]:
+        """The declarations of its settings, the learner's behind the run's own."""
+        return {**type(self).model_fields, **type(self.learner).model_fields}
+
     def only(self, *affects: str) -> dict[str, Any]:
         """The settings that affect the experiment, the numbers, or nothing; later ones only if not at their default."""
-        fields = {**type(self).model_fields, **type(self.learner).model_fields}
+        fields = self.fields()
         found = {name: value for name, value in self.to_dict().items() if marks(fields[name]).affects in affects}
         later = {name: to_jsonable_python(default_of(fields[name])) for name in found if marks(fields[name]).since}
         return {name: value for name, value in found.items() if name not in later or value != later[name]}
 
     def digest(self) -> str:
         """A fingerprint of everything that decides a number."""
-        decisive = self.only("experiment", "numbers")
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return json_digest(self.only("experiment", "numbers"))
 
     def change(self, **changes: Any) -> RunConfig:
         """The same run with some settings changed."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -33,43 +32,27 @@ class DeviceDataset:
     """The labelled images of a data set by index, on a device.
 
     Args:
-        dataset: where the images come from.
+        source: where the images come from.
         device: where they are wanted.
         resident: keep all of them there; unset: on a GPU, where they fit.
     """
 
-    def __init__(self, dataset: data.Dataset, device: torch.device, resident: bool | None = None) -> None:
-        if dataset.labels is None:
-            raise DataError(f"{dataset.name} has no labels, which the probes and the order of the stream need")
-        self.labels = dataset.labels
-        self._dataset = dataset
+    def __init__(self, source: data.Dataset, device: torch.device, resident: bool | None = None) -> None:
+        if source.labels is None:
+            raise DataError(f"{source.name} has no labels, which the probes and the order of the stream need")
+        self.labels = source.labels
+        self.source = source
         self.device = device
-        self.image_bytes = 3 * dataset.image_size**2
+        self.image_bytes = 3 * source.image_size**2
         self._resident: Tensor | None = None
         if resident is None and device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            resident = len(dataset) * self.image_bytes <= FREE_SHARE * free
+            resident = len(source) * self.image_bytes <= FREE_SHARE * free
         if resident:
-            shape = (len(dataset), 3, dataset.image_size, dataset.image_size)
+            shape = (len(source), 3, source.image_size, source.image_size)
             self._resident = torch.empty(shape, dtype=torch.uint8, device=device)
-            for rows in torch.arange(len(dataset)).split(max(1, BLOCK_BYTES // self.image_bytes)):  # not all at once
-                self._resident[rows[0] : rows[-1] + 1] = dataset.images(rows).to(device)
-
-    @property
-    def identity(self) -> str:
-        """Changes with the files that the images come from, where those are known."""
-        return self._dataset.info.identity
-
-    def digest(self) -> str:
-        """Of the images and labels."""
-        return self._dataset.digest()
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def column(self, name: str) -> Any:
-        """A property of every image, by name."""
-        return self._dataset.column(name)
+            for rows in torch.arange(len(source)).split(max(1, BLOCK_BYTES // self.image_bytes)):  # not all at once
+                self._resident[rows[0] : rows[-1] + 1] = source.images(rows).to(device)
 
     @property
     def reads(self) -> bool:
@@ -80,7 +63,7 @@ class DeviceDataset:
         """The images at ``indices``: uint8 ``(n, 3, s, s)`` on the device."""
         if self._resident is not None:
             return self._resident[indices.to(self.device)]
-        images = self._dataset.images(indices)
+        images = self.source.images(indices)
         if self.device.type == "cuda":  # pinned memory can be copied from while the device computes
             return images.pin_memory().to(self.device, non_blocking=True)
         return images
@@ -127,10 +110,10 @@ class Splits:
         return self.train, self.validation, self.test
 
     @property
-    def datasets(self) -> dict[str, DeviceDataset]:
+    def sources(self) -> dict[str, data.Dataset]:
         """The data sets behind them by split: ``train``, and ``test`` unless validation images are measured on."""
-        both = {"train": self.train.dataset, "test": self.test.dataset}
-        return both if self.test.dataset is not self.train.dataset else {"train": self.train.dataset}
+        both = {"train": self.train.dataset.source, "test": self.test.dataset.source}
+        return both if both["test"] is not both["train"] else {"train": both["train"]}
 
     @cached_property
     def classes(self) -> int:
@@ -196,21 +179,13 @@ class Schedule:
     cbp: int
     fingerprint: str
     _stream: Stream
-    _samples: Callable[[int], Tensor]
 
     def __len__(self) -> int:
         return self.borders[-1]
 
     def indices(self, start: int, stop: int) -> Tensor:
         """The samples that arrive from position ``start`` up to ``stop``, as indices into the training images."""
-        parts = []
-        while start < stop:
-            number = self._stream.experience_at(start)
-            begin = self._stream.borders[number - 1] if number else 0
-            end = min(stop, self._stream.borders[number])
-            parts.append(self._samples(number)[start - begin : end - begin])
-            start = end
-        return torch.cat(parts)
+        return self._stream.between(start, stop)
 
 
 def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 0) -> Schedule:
@@ -240,17 +215,18 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
         raise ConfigError(f"this stream can spend from {cost[0]} to {cost[-1]} CBP, not {left}")
     ends = (*(border for border in stream.borders if border < samples), samples)
     classes = tuple(_classes_of(train, stream.indices(number)) for number in range(len(ends)))
-    return _schedule(stream, ends, classes, cost[samples // size - 1])
+    return Schedule(ends, classes, cost[samples // size - 1], stream.fingerprint(), stream)
 
 
-def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int) -> Stream:
+def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: int) -> Stream:
     return kind.build(
         train.dataset.labels,
         indices=train.indices,
         data_seed=config.data_seed,
         stream_batch=stream_batch,
-        column=train.dataset.column,
+        column=train.dataset.source.column,
         **_order(config),
+        **more,
     )
 
 
@@ -290,20 +266,8 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
         steps = epochs * whole if left is None else steps
     else:  # batches run on from one epoch into the next, so that every step is full and the cost is exact
         epochs = max(epochs, math.ceil(steps * batch / len(train)))
-    stream = kind.build(
-        train.dataset.labels,
-        indices=train.indices,
-        data_seed=config.data_seed,
-        stream_batch=batch,
-        epochs=epochs,
-        **_order(config),
-    )
-    return _schedule(stream, (steps * batch,), (classes,), steps * batch * views)
-
-
-def _schedule(stream: Stream, borders: tuple[int, ...], classes: tuple[tuple[int, ...], ...], cbp: int) -> Schedule:
-    # Drawing an epoch's order takes milliseconds; without the cache every call would take them.
-    return Schedule(borders, classes, cbp, stream.fingerprint(), stream, lru_cache(maxsize=2)(stream.indices))
+    stream = _build(kind, config, train, batch, epochs=epochs)
+    return Schedule((steps * batch,), (classes,), steps * batch * views, stream.fingerprint(), stream)
 
 
 def _classes_of(train: Subset, indices: Tensor) -> tuple[int, ...]:

@@ -18,18 +18,17 @@ from ocssl.version import __version__
 
 RUNS_AT_ONCE = "OCSSL_RUNS_AT_ONCE"
 """Environment variable: how many runs share the device that this one trains on; a pool of workers sets it."""
-PACKAGES = ("torch", "numpy", "safetensors", "pydantic")
+PACKAGES = ("numpy", "safetensors", "pydantic")
 
 
 def versions() -> dict[str, str]:
     """Of Python, ocssl and the packages that decide numbers."""
-    found = {"ocssl": __version__, "python": platform.python_version()}
+    found = {"ocssl": __version__, "python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:  # on the path without having been installed
             continue
-    found["torch"] = torch.__version__
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
     return found

@@ -20,18 +20,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocssl.checkpoint import save_tensors
 from ocssl.common.console import warn
 from ocssl.common.files import atomic_write, slug, writing
 from ocssl.data import authors
 from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, DataError
-from ocssl.evaluation import Accuracy, ProbeSchedule, extract_parts, knn_probe, linear_probes
+from ocssl.evaluation import Accuracy, extract_parts, knn_probe, linear_probes
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.learner import Learner
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
-from ocssl.runs.folder import RunFolder
+from ocssl.runs.folder import RunFolder, write_tensors
 from ocssl.runs.progress import Progress
 
 QUEUE_BYTES = 640 << 20  # of features that wait on a GPU for their probes, which stack a copy: 11 of CIFAR-100
@@ -53,20 +52,15 @@ class SplitFeatures(NamedTuple):
 
 
 def split_features(
-    encode: Callable[[Tensor], Tensor],
-    splits: Splits,
-    progress: OnProgress | None = None,
-    *,
-    full_precision: bool = False,
+    encode: Callable[[Tensor], Tensor], splits: Splits, config: RunConfig, progress: OnProgress
 ) -> SplitFeatures:
-    """Features of every image of the splits.
+    """Features of every image of the splits, in the precision that the run measures in.
 
     Args:
         encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
-        full_precision: float32 on a GPU, too.
         progress: called with the images done and their number.
     """
-    parts = extract_parts(encode, splits.subsets, full_precision=full_precision, progress=progress)
+    parts = extract_parts(encode, splits.subsets, full_precision=config.full_precision, progress=progress)
     return SplitFeatures(*parts)
 
 
@@ -88,14 +82,12 @@ class ProbeQueue:
 
     Args:
         splits: what is measured on.
-        seed: decides the order of the probes' minibatches.
-        schedule: how probes are trained.
+        config: its seed decides the order of the probes' minibatches, and ``config.probe`` how they are trained.
     """
 
-    def __init__(self, splits: Splits, *, seed: int, schedule: ProbeSchedule) -> None:
+    def __init__(self, splits: Splits, config: RunConfig) -> None:
         self.splits = splits
-        self._seed = seed
-        self._schedule = schedule
+        self._config = config
         self._waiting: dict[str, SplitFeatures] = {}
 
     def add(self, name: str, features: SplitFeatures) -> None:
@@ -113,7 +105,7 @@ class ProbeQueue:
         names, self._waiting = list(self._waiting), {}
         return names
 
-    def run(self, progress: OnProgress | None = None) -> dict[str, Accuracy]:
+    def run(self, progress: OnProgress) -> dict[str, Accuracy]:
         """Train the probes of all features that wait, and drop these: test accuracies by name."""
         if not self._waiting:
             return {}
@@ -128,9 +120,9 @@ class ProbeQueue:
                 splits.validation.labels,
                 [features.test for features in encoders],
                 splits.test.labels,
-                seed=self._seed,
+                seed=self._config.learner.seed,
                 classes=splits.classes,
-                schedule=self._schedule,
+                schedule=self._config.probe,
                 progress=progress,
             )
         found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
@@ -210,18 +202,16 @@ def evaluate_on(
     learner = load_encoder(config, folder)
     device = learner.train_state.device
     splits = load_splits(config, device, name)
-    queue = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+    queue = ProbeQueue(splits, config)
     with progress:
         began = time.perf_counter()
         place = folder.path / "features" / f"{slug(name)}-{_features_key(folder, splits, config)}.safetensors"
         features = _read_features(place, device) if cache else None
         cached = features is not None
         if features is None:
-            full = config.full_precision
-            encode = encoder_of(learner, config)
-            features = split_features(encode, splits, progress.stage("features"), full_precision=full)
+            features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
             if cache:
-                _keep(lambda: _write_features(place, features))
+                _keep(lambda: write_tensors(features._asdict(), place))
         extracted = time.perf_counter()
         queue.add(name, features)
         linear = queue.run(progress.stage("probe"))[name]
@@ -269,7 +259,7 @@ def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
     if config.eval_crops > 1:
         digest.update(f"{config.eval_crops} crops".encode())
     for subset in splits.subsets:
-        digest.update(subset.dataset.identity.encode())
+        digest.update(subset.dataset.source.info.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
     return digest.hexdigest()[:16]
 
@@ -294,13 +284,3 @@ def _write_json(place: Path, found: TransferResult) -> None:
     with writing(place):
         place.parent.mkdir(exist_ok=True)
         atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
-
-
-def _write_features(place: Path, features: SplitFeatures) -> None:
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in features._asdict().items()}
-    try:
-        with writing(place):
-            place.parent.mkdir(exist_ok=True)
-            atomic_write(place, lambda draft: save_tensors(tensors, draft))
-    except SafetensorError as error:
-        raise CheckpointError(f"cannot write '{place}': {error}") from error

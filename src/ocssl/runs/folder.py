@@ -120,12 +120,7 @@ class RunFolder:
 
     def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
         """The backbone's weights as other programs load them."""
-        tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-        try:
-            with writing(self.encoder):
-                atomic_write(self.encoder, lambda draft: save_tensors(tensors, draft))
-        except SafetensorError as error:
-            raise CheckpointError(f"cannot write '{self.encoder}': {error}") from error
+        write_tensors(weights, self.encoder)
 
     def write_result(self, text: str) -> None:
         """The last file of a run: with it, the run is over."""
@@ -182,6 +177,17 @@ class ReadOnlyFolder(RunFolder):
     def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
         learner.save(self.path)  # gives the first process what it holds
         return self.path
+
+
+def write_tensors(tensors: Mapping[str, Tensor], place: Path) -> None:
+    """Write a safetensors file, in a folder that is made if needed."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        with writing(place):
+            place.parent.mkdir(exist_ok=True)
+            atomic_write(place, lambda draft: save_tensors(plain, draft))
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write '{place}': {error}") from error
 
 
 def open_folder(path: str | Path) -> RunFolder:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ocssl.common.files import json_digest
 from ocssl.errors import ConfigError, DataError
 from ocssl.format1 import upgrade_learner
 from ocssl.runs.config import RunConfig, parse
 from ocssl.runs.naming import names_of
 
 RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
-
-
 FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers")
 """Settings that the digests of version 0.1 leave out."""
 
@@ -53,8 +50,7 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
 
 def digest(old: Mapping[str, Any]) -> str:
     """The digest that version 0.1 stored in the checkpoints of a run with these settings."""
-    decisive = {name: value for name, value in old.items() if name not in FREE}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    return json_digest({name: value for name, value in old.items() if name not in FREE})
 
 
 def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:

@@ -14,6 +14,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from torch import Tensor
 from ocssl.common.console import warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.diagnosis import diagnose
-from ocssl.errors import CheckpointError, DivergedError, OutOfMemoryError
+from ocssl.errors import CheckpointError, DivergedError, OcsslError, OutOfMemoryError
 from ocssl.evaluation import collapsed
 from ocssl.learner import Learner
 from ocssl.results.result import Result
@@ -41,10 +42,11 @@ class _Stop(Exception):
     """Leave whatever is going on; it can be done again."""
 
 
+@dataclass(eq=False)
 class RunLoop:
-    """One run in progress; :func:`ocssl.runs.start` and :func:`ocssl.runs.resume` make them.
+    """One run in progress; :func:`ocssl.runs.run.start` and :func:`ocssl.runs.run.resume` make them.
 
-    Args:
+    Attributes:
         config: every setting.
         folder: where it is kept, already this process's own.
         learner, state: as they are at the start, or as a checkpoint had them.
@@ -53,34 +55,25 @@ class RunLoop:
         provenance: saved with every checkpoint.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        learner: Learner,
-        state: RunState,
-        splits: Splits,
-        schedule: Schedule,
-        provenance: Provenance,
-        trackers: Trackers,
-        progress: Progress,
-    ) -> None:
-        self.config = config
-        self.folder = folder
-        self.learner = learner
-        self.state = state
-        self.splits = splits
-        self.schedule = schedule
-        self.provenance = provenance
-        self.trackers = trackers
-        self.progress = progress
-        self.group = learner.train_state.group
-        self.images = Prefetcher(splits.train.dataset, schedule, self.group)
-        self.probes = ProbeQueue(splits, seed=config.learner.seed, schedule=config.probe)
+    config: RunConfig
+    folder: RunFolder
+    learner: Learner
+    state: RunState
+    splits: Splits
+    schedule: Schedule
+    provenance: Provenance
+    trackers: Trackers
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.group = self.learner.train_state.group
+        self.images = Prefetcher(self.splits.train.dataset, self.schedule, self.group)
+        self.probes = ProbeQueue(self.splits, config)
         self.with_floors = config.evaluate == "start" or (config.references and config.evaluate != "never")
         self._stop = StopRequest()
         self._minibatches = 1  # per stretch
-        self._saved_at, self._saved_samples = time.monotonic(), learner.seen
+        self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
         self._rate = 0.0
         self._loss: float | None = None
         self._probe: str | None = None
@@ -102,28 +95,26 @@ class RunLoop:
                 summary = {name: value for name, value in numbers.items() if value is not None}
                 return result
             except DivergedError as error:
-                raise self._failed(DivergedError(f"{error}; {self._last_checkpoint()}")) from error
+                raise self._failed(error) from error
             except OutOfMemoryError as error:
-                go_on = f"{self._last_checkpoint()}; go on with: {self.folder.go_on}"
-                raise self._failed(OutOfMemoryError(f"{error}; {go_on}")) from error
+                raise self._failed(error, f"; go on with: {self.folder.go_on}") from error
             except CheckpointError as error:
-                go_on = f"{self._last_checkpoint()}; free some space, then: {self.folder.go_on}"
-                raise self._failed(CheckpointError(f"{error}; {go_on}")) from error
+                raise self._failed(error, f"; free some space, then: {self.folder.go_on}") from error
             finally:
                 self.images.close()
                 self.trackers.end(summary)
 
     def _train_and_measure(self) -> Result:
-        config, borders = self.config, self.schedule.borders
+        config, borders, encode = self.config, self.schedule.borders, encoder_of(self.learner, self.config)
         if self.with_floors and START not in self.state.measured:
-            self._measure(START, self._encoder())
+            self._measure(START, encode)
         if config.evaluate == "start":
             return self._finish()
         for number in range(self.state.finished, len(borders)):
             self._train_until(borders[number])
             last = number + 1 == len(borders)
             if config.evaluate == "each" or (last and config.evaluate == "final"):
-                self._measure(str(number + 1), self._encoder())
+                self._measure(str(number + 1), encode)
             if not last:
                 self.learner.boundary()
             self.state.finished = number + 1
@@ -145,13 +136,13 @@ class RunLoop:
                 stop = min(stop, anneal_at)
             elif began == anneal_at:
                 learner.anneal()
-            prepared = learner.executor.preparing
-            with self._timed("train_seconds") as watch:
+            prepared, trained = learner.executor.preparing, self.state.train_seconds
+            with self._timed("train_seconds"):
                 learner.partial_fit(self.images.take(began, stop))
             prepared = learner.executor.preparing - prepared
             self.state.train_seconds -= prepared
             self.state.prepare_seconds += prepared
-            self._keep_pace(stop - began, watch.seconds - prepared)
+            self._keep_pace(stop - began, self.state.train_seconds - trained)
             if learner.seen == next_log or learner.seen == len(self.schedule):
                 self._log()
             self._update()
@@ -203,18 +194,14 @@ class RunLoop:
 
     # ------------------------------------------------------------------ measuring
 
-    def _encoder(self) -> Callable[[Tensor], Tensor]:
-        return encoder_of(self.learner, self.config)
-
     def _measure(self, point: str, encode: Callable[[Tensor], Tensor]) -> None:
         samples = 0 if point in ENCODERLESS else self.learner.seen
         if not self.group.is_main:
-            self.state.measured[point] = Measurement(samples)
+            self.state.measured[point] = Measurement(samples, None, None)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
-            full = self.config.full_precision
-            features = split_features(encode, self.splits, self._work("features"), full_precision=full)
-            found = Measurement(samples, knn=self.probes.knn(features) if self.config.knn else None)
+            features = split_features(encode, self.splits, self.config, self._work("features"))
+            found = Measurement(samples, None, self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found
         if found.knn is not None:
@@ -273,14 +260,14 @@ class RunLoop:
         message = f"stopped and saved at image {self.learner.seen}; go on with: {self.folder.go_on}"
         return Interrupted(message, self._stop.number or signal.SIGTERM)
 
-    def _failed(self, error: Exception) -> Exception:
-        with contextlib.suppress(CheckpointError):
-            self.folder.note(str(error))
-        return error
-
-    def _last_checkpoint(self) -> str:
+    def _failed(self, error: OcsslError, advice: str = "") -> OcsslError:
+        """The error with the last checkpoint and advice; the log gets it, too."""
         checkpoints = self.folder.list_checkpoints()
-        return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
+        last = f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
+        message = f"{error}; {last}{advice}"
+        with contextlib.suppress(CheckpointError):
+            self.folder.note(message)
+        return type(error)(message)
 
     # ------------------------------------------------------------------ reporting
 
@@ -315,25 +302,18 @@ class RunLoop:
         warn(text)
 
     @contextlib.contextmanager
-    def _timed(self, account: str) -> Iterator[_Stopwatch]:
-        watch = _Stopwatch(self.learner.train_state.device)
+    def _timed(self, account: str) -> Iterator[None]:
+        """Add the seconds that the device takes for the work inside to a field of the state."""
+        began = time.perf_counter()
         try:
-            yield watch
+            yield
         finally:
-            setattr(self.state, account, getattr(self.state, account) + watch.stop())
+            seconds = _seconds_since(began, self.learner.train_state.device)
+            setattr(self.state, account, getattr(self.state, account) + seconds)
 
 
-class _Stopwatch:
-    """Seconds until the device has finished its work."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._began = time.perf_counter()
-        self.seconds = 0.0
-
-    def stop(self) -> float:
-        """Wait for the device and read the time."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        self.seconds = time.perf_counter() - self._began
-        return self.seconds
+def _seconds_since(began: float, device: torch.device) -> float:
+    """Wait until the device has finished its work, and read the time."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began

@@ -5,17 +5,14 @@ Every folder, result file, row and legend takes its name from here.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from ocssl.common.files import slug
+from ocssl.common.files import json_digest, slug
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
 from ocssl.runs.config import RunConfig
@@ -56,7 +53,7 @@ def experiment_key(config: RunConfig, plugins: Sequence[Plugin] | None = None) -
     settings = experiment(config)
     if code := {plugin.module: plugin.digest for plugin in (config.plugins() if plugins is None else plugins)}:
         settings["plugins"] = code
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return json_digest(settings)
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
@@ -165,7 +162,7 @@ def _resolved(**given: Any) -> RunConfig:
 
 def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
     """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
-    theirs, fields, values = experiment(preset), _fields(config), config.to_dict()
+    theirs, fields, values = experiment(preset), config.fields(), config.to_dict()
     later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
     ours = {**later, **experiment(config)}
     usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
@@ -179,7 +176,3 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
     return flat
-
-
-def _fields(config: RunConfig) -> dict[str, FieldInfo]:
-    return {**type(config).model_fields, **type(config.learner).model_fields}

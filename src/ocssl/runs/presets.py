@@ -43,7 +43,7 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     filled.setdefault("variant", "default")
     if chosen.get("stream") == "iid":
         filled = _iid(filled, chosen)
-    if chosen.get("budget") is not None:
+    if "budget" in chosen:
         filled = _paper(filled) | filled
     if chosen.get("stream") == "iid":
         filled = _iid_batch(filled)
@@ -167,9 +167,8 @@ def is_papers_budget(config: RunConfig) -> bool:
     views = getattr(config.learner, "views", 2)
     if config.budget is not None and (views != 2 or not blocks):
         blocks = [_block(config, views)]
-    plain = config.cbp is None and config.init_from is None and config.learner.early_images == 0
-    plain = plain and stream_batch == PAPER_STREAM_BATCH
-    return plain and (batch, passes) in blocks
+    is_plain = config.cbp is None and config.init_from is None and config.learner.early_images == 0
+    return is_plain and stream_batch == PAPER_STREAM_BATCH and (batch, passes) in blocks
 
 
 def online_cost(config: RunConfig) -> tuple[int, int, int]:

@@ -85,20 +85,17 @@ class LineProgress(Progress):
         self._next = 0.0
 
     def update(self, status: Status, *, important: bool = False) -> None:
-        """A line now and then, and whenever it is important."""
         if important or time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY
             left = f"  {duration(status.seconds_left)} left" if status.seconds_left else ""
             self.info(f"{status.samples}/{status.total} images  {status.facts()}{left}")
 
     def work(self, what: str, done: int, total: int) -> None:
-        """A line now and then."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY
             self.info(f"{what}: {done}/{total}")
 
     def info(self, text: str) -> None:
-        """Print it."""
         print(text, file=sys.stderr, flush=True)
 
 
@@ -117,21 +114,17 @@ class BarProgress(Progress):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
         self._stack.close()
 
     def update(self, status: Status, *, important: bool = False) -> None:
-        """Move the first bar."""
         self._bars.start_task(self._stream)
         self._bars.update(self._stream, total=status.total, completed=status.samples, facts=status.facts())
         self._bars.update(self._work, visible=False)
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Move the second bar."""
         self._bars.update(self._work, description=what, total=total, completed=done, visible=done < total)
 
-    def info(self, text: str) -> None:
-        """Print it; between runs there are no bars."""
+    def info(self, text: str) -> None:  # called between runs, where there are no bars
         print(text, file=sys.stderr, flush=True)
 
 

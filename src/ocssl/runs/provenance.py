@@ -30,7 +30,7 @@ class Provenance(BaseModel):
     @classmethod
     def of(cls, config: RunConfig, splits: Splits, schedule: Schedule) -> Provenance:
         """Of a run that is about to begin or go on; reads every image once."""
-        sets = splits.datasets
+        sets = splits.sources
         return cls(
             fingerprint=schedule.fingerprint,
             images={split: len(images) for split, images in sets.items()},

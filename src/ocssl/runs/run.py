@@ -43,8 +43,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     folder.check_free()
     trackers = _trackers(config)
     learner, state = _begin(config)
-    splits = _splits(config, learner)
-    schedule = make_schedule(config, splits.train, views=learner.train_state.strategy.cost, spent=state.cbp_before)
+    splits, schedule = _images(config, learner, state)
     if config.evaluate != "never":
         _check_measurable(config, splits, schedule)
     provenance = _provenance(config, learner, splits, schedule)
@@ -74,25 +73,25 @@ def resume(
     folder = open_folder(path)
     config = with_changes(folder, changes or {})
     trackers = _trackers(config)
-    with folder.lock(), threads(_threads_of(folder)):
+    with folder.lock():
         folder.remove_drafts()
-        saved = _last_state(config, folder)
-        before = Provenance.from_state(saved)
-        if before is not None and not force:  # the learner may not even fit other code
-            _refuse(folder, changed(before.plugins, config.plugins()))
-        learner, state = _restore(config, folder, saved)
-        splits = _splits(config, learner)
-        schedule = make_schedule(config, splits.train, views=learner.train_state.strategy.cost, spent=state.cbp_before)
-        provenance = _provenance(config, learner, splits, schedule)
-        difference = provenance.difference(before) if before is not None else None
-        if not force:
-            _refuse(folder, difference)
-        folder.cut_metrics(saved.get("metrics_bytes", 0))
-        folder.note(f"resumed at image {learner.seen}")
-        loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress or Progress())
-        if difference is not None:
-            loop.warn(f"at image {learner.seen} the run was resumed with --force, although {difference}")
-        return loop.complete()
+        saved, before = _last_state(config, folder)
+        with threads(_threads_in(saved)):
+            if before is not None and not force:  # the learner may not even fit other code
+                _refuse(folder, changed(before.plugins, config.plugins()))
+            learner, state = _restore(config, folder, saved) if saved else _begin(config)
+            splits, schedule = _images(config, learner, state)
+            provenance = _provenance(config, learner, splits, schedule)
+            difference = provenance.difference(before) if before is not None else None
+            if not force:
+                _refuse(folder, difference)
+            folder.cut_metrics(saved.get("metrics_bytes", 0))
+            folder.note(f"resumed at image {learner.seen}")
+            progress = progress or Progress()
+            loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress)
+            if difference is not None:
+                loop.warn(f"at image {learner.seen} the run was resumed with --force, although {difference}")
+            return loop.complete()
 
 
 def _refuse(folder: RunFolder, difference: str | None) -> None:
@@ -165,25 +164,22 @@ def _begin(config: RunConfig) -> tuple[Learner, RunState]:
     return learner, state
 
 
-def _last_state(config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+def _last_state(config: RunConfig, folder: RunFolder) -> tuple[dict[str, Any], Provenance | None]:
     """What the last checkpoint says of the run; empty without any."""
     checkpoints = folder.list_checkpoints()
     if not checkpoints:
-        return {}
+        return {}, None
     with _hint(checkpoints):
         saved = folder.read_state(checkpoints[-1])
         if saved.get("config") not in folder.digests(config):
             raise ConfigError(
                 f"'{folder.config}' was changed since the checkpoint '{checkpoints[-1]}' was made; change it back"
             )
-        Provenance.from_state(saved)
-    return saved
+        return saved, Provenance.from_state(saved)
 
 
 def _restore(config: RunConfig, folder: RunFolder, saved: dict[str, Any]) -> tuple[Learner, RunState]:
     checkpoints = folder.list_checkpoints()
-    if not checkpoints:
-        return _begin(config)
     place = checkpoints[-1] / "learner"
     with _hint(checkpoints):
         learner, state = Learner.load(place, device=config.learner.device), RunState.from_dict(saved)
@@ -202,12 +198,10 @@ def _hint(checkpoints: Sequence[Path]) -> Iterator[None]:
         raise CheckpointError(f"{error}; remove '{checkpoints[-1]}' to {to}") from error
 
 
-def _threads_of(folder: RunFolder) -> int:
+def _threads_in(saved: Mapping[str, Any]) -> int:
     """CPU threads of the run before it stopped, or of this process if the machine has fewer cores."""
-    checkpoints, here = folder.list_checkpoints(), torch.get_num_threads()
-    with _hint(checkpoints):
-        before = folder.read_state(checkpoints[-1]).get("threads") if checkpoints else None
-    return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else here
+    before = saved.get("threads")
+    return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else torch.get_num_threads()
 
 
 def _check_environment() -> None:
@@ -229,11 +223,12 @@ def _kernels() -> Path:
     return folder
 
 
-def _splits(config: RunConfig, learner: Learner) -> Splits:
-    """The images; in a process group the main process decodes those that are not yet in the cache."""
-    group = learner.train_state.group
+def _images(config: RunConfig, learner: Learner, state: RunState) -> tuple[Splits, Schedule]:
+    """The images and their order; in a process group the main process decodes those that are not yet in the cache."""
+    group, views = learner.train_state.group, learner.train_state.strategy.cost
     with group.no_timeout(), group.main_first():
-        return load_splits(config, learner.train_state.device)
+        splits = load_splits(config, learner.train_state.device)
+    return splits, make_schedule(config, splits.train, views=views, spent=state.cbp_before)
 
 
 def _provenance(config: RunConfig, learner: Learner, splits: Splits, schedule: Schedule) -> Provenance:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from ocssl.common.files import now
 from ocssl.errors import CheckpointError, first_misfit
@@ -23,13 +24,24 @@ from ocssl.runs.provenance import Provenance
 START = "start"
 
 
+def _not_negative(found: Accuracy) -> Accuracy:
+    if min((*found.correct, *found.total), default=0) < 0:
+        raise ValueError("a count is negative")
+    return found
+
+
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Counts = Annotated[Accuracy, AfterValidator(_not_negative)]
+
+
 @dataclass
 class Measurement:
-    """Probes of the encoder at one evaluation point."""
+    """Probes of the encoder at one evaluation point; None: not measured, or not yet."""
 
-    samples: int
-    linear: Accuracy | None = None
-    knn: Accuracy | None = None
+    samples: Count
+    linear: Counts | None
+    knn: Counts | None
 
 
 @dataclass
@@ -49,13 +61,13 @@ class RunState:
     """
 
     started: str
-    cbp_before: int = 0
-    finished: int = 0
+    cbp_before: Count = 0
+    finished: Count = 0
     measured: dict[str, Measurement] = field(default_factory=dict)
-    prepare_seconds: float = 0.0
-    train_seconds: float = 0.0
-    eval_seconds: float = 0.0
-    seconds_at: list[float] = field(default_factory=list)
+    prepare_seconds: Seconds = 0.0
+    train_seconds: Seconds = 0.0
+    eval_seconds: Seconds = 0.0
+    seconds_at: list[Seconds] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     collapsed: bool = False
 
@@ -68,50 +80,11 @@ class RunState:
         """From what :meth:`to_dict` gave, ignoring what else was saved with it."""
         try:
             known = {entry.name: saved[entry.name] for entry in fields(cls)}
-            _Saved.model_validate(known)
-            known["measured"] = {name: _measurement(entry) for name, entry in saved["measured"].items()}
-            return cls(**known)
+            return TypeAdapter(cls).validate_json(json.dumps(known), strict=True)
         except ValidationError as error:
             raise CheckpointError(f"the checkpoint's state does not fit: {first_misfit(error)}") from error
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"the checkpoint's state does not fit this version of ocssl: {error!r}") from error
-
-
-_Count = Annotated[int, Field(ge=0, strict=True)]
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-class _Counts(BaseModel):
-    correct: list[_Count]
-    total: list[_Count]
-
-
-class _Measured(BaseModel):
-    samples: _Count
-    linear: _Counts | None
-    knn: _Counts | None
-
-
-class _Saved(BaseModel):
-    """Types and ranges of what :meth:`RunState.to_dict` gives."""
-
-    started: str
-    cbp_before: _Count
-    finished: _Count
-    measured: dict[str, _Measured]
-    prepare_seconds: _Seconds
-    train_seconds: _Seconds
-    eval_seconds: _Seconds
-    seconds_at: list[_Seconds]
-    warnings: list[str]
-    collapsed: bool
-
-
-def _measurement(entry: dict[str, Any]) -> Measurement:
-    def accuracy(counts: dict[str, list[int]] | None) -> Accuracy | None:
-        return None if counts is None else Accuracy(tuple(counts["correct"]), tuple(counts["total"]))
-
-    return Measurement(entry["samples"], accuracy(entry["linear"]), accuracy(entry["knn"]))
 
 
 def make_result(

@@ -133,7 +133,7 @@ KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": W
 """By the name that the setting ``trackers`` has for them."""
 
 
-class Trackers:
+class Trackers(Tracker):
     """Several trackers as one.
 
     Args:
@@ -148,15 +148,12 @@ class Trackers:
         self.warn: Callable[[str], None] = lambda text: None
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
-        """The run starts or goes on."""
         self._each(lambda tracker: tracker.begin(config, folder))
 
     def log(self, numbers: Mapping[str, float], samples: int) -> None:
-        """Numbers at a position of the stream."""
         self._each(lambda tracker: tracker.log(numbers, samples))
 
     def end(self, summary: Mapping[str, float]) -> None:
-        """The run is over, or stops for now (with an empty summary)."""
         self._each(lambda tracker: tracker.end(summary))
 
     def _each(self, call: Callable[[Tracker], None]) -> None:

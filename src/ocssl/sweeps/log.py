@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ocssl.common.console import short_value
 from ocssl.common.files import atomic_write, read_file, slug, writing
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, first_misfit
 from ocssl.sweeps.space import Scalar
 
 KEYS = ("values", "seeds", "scores", "cbp", "reasons", "folder")
@@ -114,11 +114,7 @@ class TrialLog:
                     raise ValueError(f"line {number} is of trial {found.trial}")
                 self.trials.append(Trial(number, **{key: getattr(found, key) for key in KEYS}))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise CheckpointError(
-                f"'{path}' is not a list of trials: line {number}: {where}: {first['msg']}"
-            ) from error
+            raise CheckpointError(f"'{path}' is not a list of trials: line {number}: {first_misfit(error)}") from error
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"'{path}' is not a list of trials: {error}") from error
 

@@ -59,16 +59,16 @@ def _elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         if at + 8 > len(data):
             raise ValueError("it ends inside a tag")
         kind, size = struct.unpack_from("<II", data, at)
-        if kind >> 16:  # a small one: its size is in the upper half, and its content in the tag
-            kind, size, start = kind & 0xFFFF, kind >> 16, at + 4
-            after = at + 8
+        at += 8
+        if kind >> 16:  # a small one: its size is in the upper half of its type, and its content ends the tag
+            kind, size = kind & 0xFFFF, kind >> 16
+            content = data[at - 4 : at]
         else:
-            start = at + 8
-            after = start + size if kind == COMPRESSED else start + size + -size % 8
-        if start + size > len(data) or (size > 4 and after == at + 8 and start == at + 4):
+            content = data[at:]
+            at += size if kind == COMPRESSED else size + -size % 8
+        if size > len(content):
             raise ValueError("an element is longer than the file")
-        yield kind, data[start : start + size]
-        at = after
+        yield kind, content[:size]
 
 
 def _matrix(data: memoryview) -> tuple[str, npt.NDArray[Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Literal, get_args
 
@@ -70,7 +71,7 @@ class Stream:
     """Minibatches of indices, experience after experience.
 
     Iterating yields int64 index tensors; :meth:`minibatches` yields them with their place. Indices are drawn one
-    experience at a time, so a stream of many epochs takes the memory of one.
+    experience at a time and the last two are kept, so a stream of many epochs takes the memory of two.
 
     Args:
         sizes: samples in each experience.
@@ -94,7 +95,7 @@ class Stream:
         self.batch = batch
         self.last = last
         self.start = 0
-        self._draw = draw
+        self._draw = lru_cache(maxsize=2)(draw)  # an epoch's order takes milliseconds to draw
         self._kept = tuple(size - size % batch if last == "drop" else size for size in sizes)
         self.borders = tuple(accumulate(self._kept))
 
@@ -133,24 +134,33 @@ class Stream:
         """All indices of one experience, int64, in their order of arrival, whatever the start."""
         return torch.from_numpy(self._draw(experience)[: self._kept[experience]].copy())
 
+    def between(self, start: int, stop: int) -> Tensor:
+        """The indices at positions ``start`` up to ``stop`` of the stream, int64 ``(stop - start,)``.
+
+        >>> Stream.from_groups([np.array([5, 6, 7]), np.array([1, 2, 3])], batch=2, last="carry").between(1, 5)
+        tensor([6, 7, 1, 2])
+        """
+        parts = []
+        while start < stop:
+            number = self.experience_at(start)
+            begin = self.borders[number] - self._kept[number]
+            end = min(stop, self.borders[number])
+            parts.append(self._draw(number)[start - begin : end - begin])
+            start = end
+        return torch.from_numpy(np.concatenate(parts))
+
     def __iter__(self) -> Iterator[Tensor]:
         return (minibatch.indices for minibatch in self.minibatches())
 
     def minibatches(self) -> Iterator[Minibatch]:
         """The minibatches from ``start`` on, each with its place in the stream."""
-        upcoming = self._from_start()
-        pending = np.empty(0, dtype=np.int64)
         begin = self.start
         over = bisect_right(self.borders, begin) if begin else 0
         while begin < len(self):
             end = min(begin - begin % self.batch + self.batch, len(self))
-            while len(pending) < end - begin:
-                pending = np.concatenate([pending, next(upcoming)])
-            indices, pending = pending[: end - begin], pending[end - begin :]
             already_over, over = over, bisect_right(self.borders, end)
-            yield Minibatch(
-                torch.from_numpy(indices), end, self.experience_at(end - 1), tuple(range(already_over, over))
-            )
+            ends = tuple(range(already_over, over))
+            yield Minibatch(self.between(begin, end), end, self.experience_at(end - 1), ends)
             begin = end
 
     def fingerprint(self) -> str:
@@ -159,14 +169,6 @@ class Stream:
         for number in range(self.experiences):
             digest.update(self.indices(number).numpy().astype("<i8").tobytes())
         return digest.hexdigest()
-
-    def _from_start(self) -> Iterator[Indices]:
-        """The rest of each experience after ``start``."""
-        begin = 0
-        for number, border in enumerate(self.borders):
-            if border > self.start:
-                yield self._draw(number)[max(self.start - begin, 0) : self._kept[number]]
-            begin = border
 
 
 class StreamType:
