@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from ocssl.options import Declared
 
 ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
@@ -30,6 +33,8 @@ def list_names(
     from rich.table import Table
 
     from ocssl.errors import ConfigError
+    from ocssl.registry import unknown
+    from ocssl.runs.config import settings
 
     if markdown:
         if kind != "settings" or name is not None:
@@ -38,35 +43,28 @@ def list_names(
         return
     console = Console(highlight=False, markup=False)
     if kind == "settings":
+        declared = settings()
+        if name is not None and name not in declared:
+            raise unknown("setting", name, declared, list_all=False)
         table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
-        for setting, default, values, description, readers in settings_table():
-            if name in (None, setting):
-                table.add_row(setting, default, values, description, readers)
+        for entry in declared.values() if name is None else [declared[name]]:
+            table.add_row(entry.name + _symbol(entry), entry.default, entry.values, entry.description, entry.readers)
         console.print(table)
         return
     names, about, options = _registered(kind)
     table = Table(box=None, show_header=False, pad_edge=False)
-    for entry in names:
-        if name not in (None, entry):
-            continue
+    for part in names if name is None else [name]:
         try:
-            table.add_row(entry, about(entry), options(entry))
+            table.add_row(part, about(part), options(part))
         except ConfigError as error:
+            if name is not None:
+                raise
             typer.echo(f"ocssl: {error}", err=True)
     console.print(table)
 
 
-def settings_table() -> list[tuple[str, str, str, str, str]]:
-    """Every setting of a run: name, default, values, description, and the parts that read it."""
-    from ocssl.options import marks
-    from ocssl.runs.config import settings
-
-    found = []
-    for name, entry in settings().items():
-        symbol = marks(entry.field).symbol
-        title = f"{name} ({symbol})" if symbol else name
-        found.append((title, entry.default, entry.values, entry.description, entry.readers))
-    return found
+def _symbol(entry: Declared) -> str:
+    return f" ({entry.marks.symbol})" if entry.marks.symbol else ""
 
 
 def settings_page() -> str:
@@ -92,9 +90,14 @@ def settings_page() -> str:
         text += f"\n## {title}\n\n| setting | default | values | meaning |{' read by |' if read else ''}\n"
         text += f"|---|---|---|---|{'---|' if read else ''}\n"
         for entry in entries:
-            name = f"`{entry.name}`" + (f" ({entry.marks.symbol})" if entry.marks.symbol else "")
             owners = "; ".join(", ".join(parts) for parts in entry.owners.values())
-            cells = [name, entry.default, entry.values, entry.description, *([owners] if read else [])]
+            cells = [
+                f"`{entry.name}`{_symbol(entry)}",
+                entry.default,
+                entry.values,
+                entry.description,
+                *([owners] if read else []),
+            ]
             text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
     return text
 
