@@ -14,8 +14,7 @@ ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
 ]
 SINGULAR = {"strategies": "strategy", "memories": "memory"}
-PAPER_CBP = {"high": 3_726_000, "low": 270_000}
-SAMPLES = 45_000
+PAPER_CBP = 3_726_000  # the high budget
 
 
 def list_names(
@@ -138,7 +137,7 @@ def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[s
 
 def budget(
     cbp: Annotated[int | None, typer.Option(min=1, help="CBP to spend [default: the paper's high, 3,726,000].")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Images in the stream.")] = SAMPLES,
+    samples: Annotated[int, typer.Option(min=1, help="Images in the stream.")] = 45_000,
     stream_batch: Annotated[int, typer.Option(min=1, help="Images per stream minibatch, b_s.")] = 10,
     views: Annotated[int, typer.Option(min=1, help="Views of each image.")] = 2,
     batch: Annotated[int | None, typer.Option(min=1, help="Images per step, b: ask what it costs.")] = None,
@@ -168,7 +167,7 @@ def budget(
             raise ConfigError("a cost follows from batch and passes; leave out one of cbp, batch and passes")
         buys = [(batch, passes)]
     else:
-        buys = affordable(cbp or PAPER_CBP["high"], views * minibatches, stream_batch, batch, passes)
+        buys = affordable(cbp or PAPER_CBP, views * minibatches, stream_batch, batch, passes)
     table = Table("passes n_p", "batch b", "of it replay", "steps", "CBP", "i.i.d. epochs", box=None, pad_edge=False)
     for b, n_p in buys:
         cost = plan(samples, stream_batch, b, n_p, views)
