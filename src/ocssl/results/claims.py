@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
-from ocssl.results.names import heading, row_label
+from ocssl.results.names import heading, row_label, row_name
 from ocssl.results.read import Group, Store
 from ocssl.results.result import trained_on
 from ocssl.results.sections import Row, Section, sections_of
@@ -166,13 +166,12 @@ def _learning_rates(store: Store) -> Claim:
         known = (one.measured_on, one.dataset, one.protocol, one.method) == ("validation", DATASET, "clean", "simsiam")
         alone = not {*one.overrides} - {"lr", "omega", "measure_on", "evaluate", "joint_views"}
         if known and alone and one.budget in ("high", "low") and group.final:
-            name = "er" if one.strategy == "er" and one.memory == "fifo" else one.strategy
-            best = tried.setdefault((one.budget, name), {})
+            best = tried.setdefault((one.budget, row_name(one.strategy, one.memory)), {})
             lr = float(one.config["lr"])
             best[lr] = max(best.get(lr, 0.0), fmean(group.final.values()))
     found, budgets, aligned = [], ("high", "low"), ("cla-r", "cla-e", "cassle-r")
     for budget in budgets:
-        replay = tried.get((budget, "er"), {})
+        replay = tried.get((budget, "er-fifo"), {})
         for name in aligned:
             ours = tried.get((budget, name), {})
             common = ours.keys() & replay.keys()
