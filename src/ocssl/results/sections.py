@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,11 @@ class Report:
     def place(self, path: Path) -> str:
         """A file as the report names it: from the folder of results on, whose own place is nobody's business."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
+
+    @cached_property
+    def run_names(self) -> dict[Path, str]:
+        """The names of runs in the page's data, by the paths of their files."""
+        return {file.path: f"r{number}" for number, file in enumerate(self.files)}
 
     @property
     def latest(self) -> str:

@@ -37,7 +37,7 @@ Names = Mapping[Path, str]
 
 def html_report(report: Report) -> str:
     """The whole page. Tables are in its markup; its script draws the figures from JSON inside it."""
-    names = {file.path: f"r{number}" for number, file in enumerate(report.files)}
+    names, found = report.run_names, _found(report)
     sections = "\n".join(_section(section, names) for section in report.sections)
     colours = "".join(f"--style-{name}: light-dark({s.colour}, {s.dark or s.colour});" for name, s in STYLES.items())
     scripts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
@@ -47,8 +47,8 @@ def html_report(report: Report) -> str:
         style="\n".join([*map(_file, PAGE_STYLES), f":root {{{colours}}}"]),
         legend=escape(" ".join(LEGEND)),
         problems=_problems(report) if report.problems else "",
-        found=_found(report),
-        contents=_contents(report),
+        found=found,
+        contents=_contents(report, with_found=bool(found)),
         sections=sections or '<p class="note">No complete result yet.</p>',
         runs=_scrolling(to_html(runs_table(report), names), "Every run", "scroll tall"),
         data=to_script(chart_data(report)),
@@ -79,10 +79,10 @@ def _file(name: str) -> str:
 def _lede(report: Report) -> str:
     protocols = sorted({file.result.protocol for file in report.files}, reverse=True)
     words = [_count(len(report.files), "run")]
-    words += (
-        [f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}"] if protocols else []
-    )
-    words += [f"newest result of {report.latest}"] if report.latest else []
+    if protocols:
+        words.append(f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}")
+    if report.latest:
+        words.append(f"newest result of {report.latest}")
     return " · ".join(f"<span>{escape(word)}</span>" for word in words)
 
 
@@ -112,13 +112,13 @@ def _found(report: Report) -> str:
     return f'<section id="found"><h2>What was found</h2>{"".join(parts)}</section>'
 
 
-def _contents(report: Report) -> str:
+def _contents(report: Report, *, with_found: bool) -> str:
     """Links to the parts of the page; those of tables and figures vanish with what they lead to."""
     tables = "".join(
         f'<li><a href="#{escape(section.id)}">{escape(section.title)}, {escape(heading(section.protocol))}</a></li>'
         for section in report.sections
     )
-    parts = {name: title for name, title in PARTS.items() if name != "found" or _found(report)}
+    parts = {name: title for name, title in PARTS.items() if name != "found" or with_found}
     links = "".join(
         f'<li><a href="#{name}">{title}</a>{f"<ul>{tables}</ul>" if name == "tables" and tables else ""}</li>'
         for name, title in parts.items()
