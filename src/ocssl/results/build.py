@@ -182,10 +182,10 @@ def terminal_table(section: Section) -> Table:
         TableRow(
             label,
             (*cells, _seeds(group)),
-            ranked=not group.floor,
+            ranked=row.ranked,
             problems=tuple(problem.sentence for problem in group.problems),
         )
-        for (label, _, group, _), cells in zip(rows, values, strict=True)
+        for (label, row, group, _), cells in zip(rows, values, strict=True)
     )
     title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
     return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
