@@ -281,16 +281,16 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         for experiment, group in store.groups.items()
         if experiment not in known and not group.files[0].result.only_floors
     ]
-    for (images, crops, method, dataset, protocol), together in groupby(sorted(left, key=_kind), key=_kind):
+    for (images, crops, method, dataset, _), together in groupby(sorted(left, key=_kind), key=_kind):
         groups = sorted(together, key=_place)
+        results = [group.files[0].result for group in groups]
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
         title += f", mean of {crops} crops" if crops else ""
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images, crops))), title, ())
-        labels, shared = row_labels([group.files[0].result for group in groups])
+        labels, shared = row_labels(results)
         rows = tuple(map(_unlisted_row, groups, labels))
-        found = _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
-        yield replace(found, shared=tuple(shared))
+        yield replace(_section(store, table, dataset, results[0].protocol, rows), shared=tuple(shared))
 
 
 def _kind(group: Group) -> tuple[str, ...]:
