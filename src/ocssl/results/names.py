@@ -17,7 +17,7 @@ SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α",
 }  # fmt: skip
-"""As the settings declare them; a test holds the two together."""
+"""Symbols of settings, as their declarations have them; a test compares the two."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ PAPER_VALUES: dict[str, Any] = {
 SAME_BUDGET = 1.05  # factor between CBP that count as equal
 PROBE_NOISE = 0.5  # points by which probes of one floor may differ between machines
 FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram": "colour histogram"}
-"""What every encoder should beat, as tables call it."""
+"""Floors: what every encoder should beat, by name in result files, as tables label it."""
 
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std")
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def distinct(self) -> tuple[Group, ...]:
-        """The same, but once where tuning found the paper's own values."""
+        """:attr:`groups`, but only one where tuning found the paper's own values."""
         return (self.ours,) if self.tuned is self.ours else self.groups
 
 
@@ -334,7 +334,7 @@ class Report:
     folder: Path = Path()
 
     def place(self, path: Path) -> str:
-        """A file as the report names it: from the folder of results on, whose own place is nobody's business."""
+        """The path of a file from the folder of results on, so that a report names no folder of its machine."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
 
     @cached_property
