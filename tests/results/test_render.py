@@ -210,3 +210,11 @@ def test_a_terminal_has_the_same_rows_in_italics_as_a_report(three: Path) -> Non
     italics = {row.label for row in terminal_table(section).rows if not row.ranked}
     assert italics == {row.label for row in report_table(section).rows if not row.ranked}
     assert {"i.i.d.", "raw pixels"} <= italics
+
+
+def test_a_terminals_csv_has_differences_to_the_paper_unrounded(few: Path) -> None:
+    (section,) = read_report(few).sections
+    heads, *lines = csv.reader(StringIO(to_csv(terminal_table(section))))
+    (line,) = [line for line in lines if line[0] == "CLA-E"]
+    ours, paper, difference = (float(line[heads.index(head)]) for head in ("Final %", "paper", "diff"))
+    assert difference == pytest.approx(ours - paper, abs=1e-6)

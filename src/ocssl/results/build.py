@@ -78,7 +78,7 @@ def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[t
         ours, paper = values[number, "ours"], row.published.get(number, Value())
         cells[f"{name}, %", "ours"] = ours
         cells[f"{name}, %", "paper"] = paper
-        cells[f"{name}, %", "diff."] = Value(_difference(ours, paper), digits=1, signed=True)
+        cells[f"{name}, %", "diff."] = _difference(ours, paper)
         cells[f"{name}, %", "tuned"] = values[number, "tuned"]
     for kind, mark in marks.items():
         for number, name in KNN.items():
@@ -104,8 +104,10 @@ def _best(section: Section) -> Best:
     }
 
 
-def _difference(ours: Value, paper: Value) -> float | None:
-    return None if ours.mean is None or paper.mean is None else ours.mean - paper.mean
+def _difference(ours: Value, paper: Value) -> Value:
+    if ours.mean is None or paper.mean is None:
+        return Value()
+    return Value(ours.mean - paper.mean, digits=1, signed=True)
 
 
 def _seeds(group: Group) -> Value:
@@ -250,8 +252,7 @@ def _accuracies(rows: list[tuple[str, Row, Group, str]], best: Best) -> tuple[li
         values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
         for number in numbers:
             paper = row.published.get(number, Value())
-            difference = _difference(cells[number], paper)
-            values[-1] += [cells[number], paper, Value() if difference is None else Value(text=f"{difference:+.1f}")]
+            values[-1] += [cells[number], paper, _difference(cells[number], paper)]
         values[-1] += [cells[number] for number in beside]
         values[-1] += [Value.over(group.forgetting, digits=1)] if with_avg else []
     return [TableColumn(title, align="left") for title in titles], values
