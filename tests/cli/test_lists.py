@@ -61,6 +61,25 @@ def test_a_broken_package_hides_no_data_set(ocssl: Command) -> None:
     assert err.startswith("ocssl: cannot import data set 'torn' (half_done:torn) of package 'half-done': ")
 
 
+def test_one_part_or_setting_is_listed_by_its_name(ocssl: Command) -> None:
+    code, out, _ = ocssl("list", "settings", "omega")
+    assert (code, [line.split()[0] for line in out.splitlines() if line[0] != " "]) == (0, ["setting", "omega"])
+    code, out, _ = ocssl("list", "memories", "fifo")
+    assert (code, [line.split()[0] for line in out.splitlines() if line[0] != " "]) == (0, ["fifo"])
+
+
+def test_a_name_that_is_not_listed_is_refused(ocssl: Command) -> None:
+    assert ocssl("list", "settings", "omeag") == (2, "", "ocssl: unknown setting 'omeag'; did you mean 'omega'?\n")
+    for kind, said in (("strategies", "strategy"), ("datasets", "data set"), ("streams", "stream")):
+        code, out, err = ocssl("list", kind, "nothing-of-ours")
+        assert (code, out) == (2, "")
+        assert err.startswith(f"ocssl: unknown {said} 'nothing-of-ours'.")
+
+
+def test_a_broken_strategy_that_is_asked_for_is_refused(ocssl: Command, broken: str) -> None:
+    assert ocssl("list", "strategies", "broken") == (2, "", broken)
+
+
 def test_a_run_with_a_broken_strategy_is_refused_in_one_sentence(ocssl: Command, broken: str) -> None:
     assert ocssl("run", "--dataset", "shapes", "--strategy", "broken") == (2, "", broken)
 

@@ -12,7 +12,7 @@ import yaml
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
-from ocssl.cli import paper
+from ocssl.cli import flags, paper
 from ocssl.results import TABLES
 from ocssl.results.published import read_yaml
 from ocssl.sweeps import driver
@@ -74,7 +74,8 @@ def test_tuning_stops_at_its_time_and_goes_on_from_the_small_files(
     place = tmp_path / "results" / "tuning" / "views-clean" / "cassle"
     times = itertools.chain([0.0, 0.0], itertools.repeat(1000.0))
     monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    monkeypatch.setattr(paper, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    for module in (flags, paper):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     code, said = ocssl(*command, "--rows", "cassle", "--max-seconds", "480")
     assert code == 0, said
     assert "not all rows are tuned yet; the same command goes on" in said

@@ -167,6 +167,9 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     claim = answers(tmp_path / "store", results)["lr"]
     assert claim.answer == "yes"
     assert "at lr 0.3 CLA-E is 0.0 below its best, ER w/ FIFO 6.0" in claim.evidence
+    reservoir = made(base, "high-simsiam", "er-reservoir", 45.0)
+    others = [synthetic.again(reservoir, 45.0, lr=0.3, measure_on="validation"), *results]
+    assert answers(tmp_path / "reservoir", others)["lr"] == claim, "ER with another memory is not ER w/ FIFO"
     worse = [(base, 0.1, 50.0), (base, 0.3, 40.0), (er, 0.1, 46.0), (er, 0.3, 45.0)]
     results = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in worse]
     assert answers(tmp_path / "worse", results)["lr"].answer == "no"

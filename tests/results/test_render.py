@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ocssl.errors import ConfigError
 from ocssl.results import Curve, Report, Table, TableColumn, TableRow, Value, read_report, read_result
-from ocssl.results.build import report_table, section_differences
+from ocssl.results.build import report_table, section_differences, terminal_table
 from ocssl.results.differences import paired_difference
 from ocssl.results.render import to_csv, to_latex, to_markdown, to_rich
 from ocssl.results.render.html import html_report, to_html
@@ -203,3 +203,18 @@ def test_csv_has_the_numbers_of_the_report_unrounded(few: Path) -> None:
     finals = [read_result(few / CLA_E.format(seed)).final or 0 for seed in (0, 1)]
     assert float(line["Final ours"]) == pytest.approx(sum(finals) / 2)
     assert (line["Final paper"], line["Final paper std"], line["seeds"]) == ("43.1", "0.3", "2")
+
+
+def test_a_terminal_has_the_same_rows_in_italics_as_a_report(three: Path) -> None:
+    (section,) = read_report(three).sections
+    italics = {row.label for row in terminal_table(section).rows if not row.ranked}
+    assert italics == {row.label for row in report_table(section).rows if not row.ranked}
+    assert {"i.i.d.", "raw pixels"} <= italics
+
+
+def test_a_terminals_csv_has_differences_to_the_paper_unrounded(few: Path) -> None:
+    (section,) = read_report(few).sections
+    heads, *lines = csv.reader(StringIO(to_csv(terminal_table(section))))
+    (line,) = [line for line in lines if line[0] == "CLA-E"]
+    ours, paper, difference = (float(line[heads.index(head)]) for head in ("Final %", "paper", "diff"))
+    assert difference == pytest.approx(ours - paper, abs=1e-6)

@@ -82,7 +82,7 @@ def _flush(earlier: OSError | None = None) -> int | None:
         sys.stdout.flush()
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that Python does not try again when it exits
-        if isinstance(error, BrokenPipeError):  # the reader has enough
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe
             return 141
         return _say(f"cannot write to standard output: {error.strerror}", REFUSED)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,14 +13,7 @@ from ocssl.cli.flags import ForceOption
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
 
 
-class BadImageAction(StrEnum):
-    """What to do with an image that cannot be used."""
-
-    error = "error"
-    skip = "skip"
-
-
-class Split(StrEnum):
+class Split(StrEnum):  # Typer has no lists of literals
     """The two halves of a set."""
 
     train = "train"
@@ -38,7 +31,7 @@ Size = Annotated[
     typer.Option("--image-size", min=1, help="Crop and resize to this side length [default: the set's own]."),
 ]
 BadImageOption = Annotated[
-    BadImageAction, typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
+    Literal["error", "skip"], typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
 ]
 
 
@@ -86,7 +79,7 @@ def prepare(
     splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImageOption = BadImageAction.error,
+    on_bad_image: BadImageOption = "error",
 ) -> None:
     """Fetch, decode and verify a set now, so that training starts at once and reads no JPEG.
 
@@ -95,7 +88,7 @@ def prepare(
     from ocssl.data import load
 
     for split in splits or Split:
-        dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value, verify=True)
+        dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image, verify=True)
         skipped = f", {len(dataset.skipped)} left out" if dataset.skipped else ""
         typer.echo(f"{address} {split}: {len(dataset)} images of {dataset.image_size}×{dataset.image_size}{skipped}")
 
@@ -110,7 +103,7 @@ def preview(
     seed: Annotated[int, typer.Option(help="Chooses the images and draws the views.")] = 0,
     root: Root = None,
     size: Size = None,
-    on_bad_image: BadImageOption = BadImageAction.error,
+    on_bad_image: BadImageOption = "error",
     force: ForceOption = False,
 ) -> None:
     """Draw samples and their augmented views, in the clean and in the authors' order."""
@@ -124,7 +117,7 @@ def preview(
 
     check_output(output, "png", inputs=source_paths(address), force=force)
     check_grid(samples, views, seed)
-    dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image.value)
+    dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image)
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):
         facts = PngInfo()

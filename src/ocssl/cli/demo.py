@@ -43,7 +43,7 @@ QUICK = {"image_size": 16, "samples_per_class": 11, "backbone": "convnet-w4", "p
 STREAM, POINTS = 3600, 6  # images that arrive, and measurements that the table shows
 REFERENCES = {"raw pixels": "pixels", "colour histogram": "histogram", "untrained encoder": "untrained"}
 
-Results = Mapping[str, list["Result"]]  # by strategy, a result for each seed
+Results = Mapping[str, list["Result"]]  # by label of the strategy, a result for each seed
 
 
 def demo(
@@ -74,7 +74,7 @@ def demo(
         "Three ways to learn from them with SimCLR, at the same cost (60 training images for every 10 that arrive).\n"
         "A linear probe over all 18 classes, seen or not, measures the encoder along the way.\n"
     )
-    results = _run(dict.fromkeys(seed or [0]), output / "runs", quick)
+    results = _run(dict.fromkeys(seed or [0]), output / "runs", images, quick)
     over = " (mean over seeds)" if seed and seed[1:] else ""
     console.print(f"\nLinear probe in percent, by images seen, and k-NN at the end{over}")
     console.print(to_rich(_table(results)), "")
@@ -92,7 +92,7 @@ def demo(
         typer.echo(f"no plot: {missing}", err=True)
 
 
-def _run(seeds: Iterable[int], folder: Path, quick: bool) -> Results:
+def _run(seeds: Iterable[int], folder: Path, images: int, quick: bool) -> Results:
     """Each run has one thread: small networks gain little from more, and the last bits depend on their number."""
     from ocssl.device import threads
     from ocssl.engines import EngineOptions, Job, make_engine
@@ -106,14 +106,14 @@ def _run(seeds: Iterable[int], folder: Path, quick: bool) -> Results:
     jobs = [Job(name, config.to_dict(), folder / run_name(config)) for name, config in zip(names, configs, strict=True)]
     engine = make_engine(EngineOptions(workers=1 if quick else len(RUNS), quiet=True))
     results: dict[str, Result] = {}
-    with threads(1), _bars(jobs, STREAM // 20 if quick else STREAM):
+    with threads(1), _bars(jobs, images):
         for done in engine.run(jobs):
             if done.result is None:
                 raise OcsslError(f"{done.job.name}: {done.error}")
             results[done.job.name] = done.result
     found: dict[str, list[Result]] = {}
-    for result in map(results.__getitem__, names):
-        found.setdefault(result.label, []).append(result)
+    for name in names:
+        found.setdefault(results[name].label, []).append(results[name])
     return found
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import time
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -26,6 +28,7 @@ OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table, or the differences, as CSV.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that ocssl did not write, too.")]
+EngineName = Literal["local", "ray"]
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 
@@ -61,8 +64,9 @@ def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[Typ
             """Its own parameters, then a flag for each setting."""
             own = super().get_params(ctx)
             taken = {param.name for param in own}
-            entries = {name: entry for name, entry in settings().items() if not only or name in only}
-            return [*own, *_params({name: entry for name, entry in entries.items() if name not in taken})]
+            offered = {name: entry for name, entry in settings().items() if not only or name in only}
+            hints = {name: _annotation(name, entry) for name, entry in offered.items() if name not in taken}
+            return [*own, *_made(hints)]
 
     return SettingsCommand
 
@@ -114,9 +118,9 @@ def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
     return {**ctx.meta.get(GIVEN, {}), **assignments(texts or [])}
 
 
-def _params(entries: Mapping[str, Declared]) -> list[Any]:
-    """Typer's parameters for settings."""
-    return _made({name: _annotation(name, entry) for name, entry in entries.items()})
+def deadline(max_seconds: float | None) -> float:
+    """The time of :func:`time.monotonic` from which on no run is started."""
+    return float("inf") if max_seconds is None else time.monotonic() + max_seconds
 
 
 def _made(hints: Mapping[str, Any]) -> list[Any]:
@@ -135,7 +139,8 @@ def _made(hints: Mapping[str, Any]) -> list[Any]:
 
 
 def _annotation(name: str, entry: Declared) -> Any:
-    kinds = [kind for kind in _alternatives(entry.field.annotation) if kind is not type(None)]
+    inner = typing.get_args(entry.field.annotation)
+    kinds = [kind for kind in inner if kind is not NoneType] if NoneType in inner else [entry.field.annotation]
     flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if boolean else flag,
@@ -161,11 +166,6 @@ def _keep(name: str, as_text: bool) -> Callable[..., None]:
             )
 
     return keep
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    inner = typing.get_args(annotation)
-    return inner if type(None) in inner else (annotation,)
 
 
 def _metavar(kinds: list[Any]) -> str:

@@ -14,26 +14,16 @@ from ocssl.cli.flags import given
 def learn(
     ctx: typer.Context,
     source: Annotated[
-        str,
-        typer.Argument(help="Folder, video, tar or parquet file, camera:0, or - for paths on stdin."),
+        str, typer.Argument(help="Folder, video, tar or parquet file, camera:0, or - for paths on stdin.")
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     weights: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="SOURCE",
-            help="Weights, or none; see docs/pretrained.md.",
-        ),
+        str | None, typer.Option("--from", metavar="SOURCE", help="Weights, or none; see docs/pretrained.md.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
     assigned: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any. Names: ocssl list strategies|methods|memories|backbones",
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Any. Names: ocssl list strategies|methods|memories|backbones"),
     ] = None,
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.

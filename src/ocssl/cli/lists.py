@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from ocssl.options import Declared
 
 ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
 ]
 SINGULAR = {"strategies": "strategy", "memories": "memory"}
-PAPER_CBP = {"high": 3_726_000, "low": 270_000}
-SAMPLES = 45_000
+PAPER_CBP = 3_726_000  # the high budget
 
 
 def list_names(
@@ -30,6 +32,8 @@ def list_names(
     from rich.table import Table
 
     from ocssl.errors import ConfigError
+    from ocssl.registry import unknown
+    from ocssl.runs.config import settings
 
     if markdown:
         if kind != "settings" or name is not None:
@@ -38,35 +42,28 @@ def list_names(
         return
     console = Console(highlight=False, markup=False)
     if kind == "settings":
+        declared = settings()
+        if name is not None and name not in declared:
+            raise unknown("setting", name, declared, list_all=False)
         table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
-        for setting, default, values, description, readers in settings_table():
-            if name in (None, setting):
-                table.add_row(setting, default, values, description, readers)
+        for entry in declared.values() if name is None else [declared[name]]:
+            table.add_row(entry.name + _symbol(entry), entry.default, entry.values, entry.description, entry.readers)
         console.print(table)
         return
     names, about, options = _registered(kind)
     table = Table(box=None, show_header=False, pad_edge=False)
-    for entry in names:
-        if name not in (None, entry):
-            continue
+    for part in names if name is None else [name]:
         try:
-            table.add_row(entry, about(entry), options(entry))
+            table.add_row(part, about(part), options(part))
         except ConfigError as error:
+            if name is not None:
+                raise
             typer.echo(f"ocssl: {error}", err=True)
     console.print(table)
 
 
-def settings_table() -> list[tuple[str, str, str, str, str]]:
-    """Every setting of a run: name, default, values, description, and the parts that read it."""
-    from ocssl.options import marks
-    from ocssl.runs.config import settings
-
-    found = []
-    for name, entry in settings().items():
-        symbol = marks(entry.field).symbol
-        title = f"{name} ({symbol})" if symbol else name
-        found.append((title, entry.default, entry.values, entry.description, entry.readers))
-    return found
+def _symbol(entry: Declared) -> str:
+    return f" ({entry.marks.symbol})" if entry.marks.symbol else ""
 
 
 def settings_page() -> str:
@@ -92,9 +89,14 @@ def settings_page() -> str:
         text += f"\n## {title}\n\n| setting | default | values | meaning |{' read by |' if read else ''}\n"
         text += f"|---|---|---|---|{'---|' if read else ''}\n"
         for entry in entries:
-            name = f"`{entry.name}`" + (f" ({entry.marks.symbol})" if entry.marks.symbol else "")
             owners = "; ".join(", ".join(parts) for parts in entry.owners.values())
-            cells = [name, entry.default, entry.values, entry.description, *([owners] if read else [])]
+            cells = [
+                f"`{entry.name}`{_symbol(entry)}",
+                entry.default,
+                entry.values,
+                entry.description,
+                *([owners] if read else []),
+            ]
             text += "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
     return text
 
@@ -135,7 +137,7 @@ def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[s
 
 def budget(
     cbp: Annotated[int | None, typer.Option(min=1, help="CBP to spend [default: the paper's high, 3,726,000].")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Images in the stream.")] = SAMPLES,
+    samples: Annotated[int, typer.Option(min=1, help="Images in the stream.")] = 45_000,
     stream_batch: Annotated[int, typer.Option(min=1, help="Images per stream minibatch, b_s.")] = 10,
     views: Annotated[int, typer.Option(min=1, help="Views of each image.")] = 2,
     batch: Annotated[int | None, typer.Option(min=1, help="Images per step, b: ask what it costs.")] = None,
@@ -165,7 +167,7 @@ def budget(
             raise ConfigError("a cost follows from batch and passes; leave out one of cbp, batch and passes")
         buys = [(batch, passes)]
     else:
-        buys = affordable(cbp or PAPER_CBP["high"], views * minibatches, stream_batch, batch, passes)
+        buys = affordable(cbp or PAPER_CBP, views * minibatches, stream_batch, batch, passes)
     table = Table("passes n_p", "batch b", "of it replay", "steps", "CBP", "i.i.d. epochs", box=None, pad_edge=False)
     for b, n_p in buys:
         cost = plan(samples, stream_batch, b, n_p, views)

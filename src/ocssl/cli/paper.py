@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, complete_datasets
+from ocssl.cli.flags import DifferencesOption, EngineName, ForceOption, OutputOption, complete_datasets, deadline
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,6 @@ DataSet = Annotated[
     typer.Option(help="Instead of the table's first.", autocompletion=complete_datasets, rich_help_panel=WHAT),
 ]
 RESULTS = Path("results")
-EngineName = Literal["local", "ray"]
 ProtocolOption = Literal["clean", "authors"]
 ProtocolChoice = Annotated[
     ProtocolOption, typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT)
@@ -58,6 +57,7 @@ SettingsOption = Annotated[
 EngineOption = Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)]
 WorkersOption = Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)]
 MaxSeconds = Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)]
 AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)]
 
 
@@ -79,7 +79,7 @@ def list_tables(
     from ocssl.results.result import PROTOCOLS
 
     console, store = Console(highlight=False, markup=False), _open(results)
-    wanted = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
+    wanted = _seeds(seeds)
     lacking: list[str] = []
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
     for column in table.columns[2:]:
@@ -181,7 +181,7 @@ def run(
     results: ResultsOption = RESULTS,
     runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
     data_root: DataRoot = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run what a table misses. Each result is kept when its run ends; call again to go on.
 
@@ -190,16 +190,14 @@ def run(
     from rich.console import Console
 
     from ocssl.common.signals import Interrupted
-    from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import make_plan, run_missing
     from ocssl.paper.plan import choose_dataset
     from ocssl.paper.tuned import keep_values, merge_values
     from ocssl.results import find_table
-    from ocssl.runs.config import merged
 
-    stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
+    stop_at = deadline(max_seconds)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     paper, store = find_table(table), _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
@@ -212,8 +210,8 @@ def run(
     rows = [row for row in paper.select(_words(methods)) if values is None or row.name in values]
     if not rows:
         raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values or ()) or 'no row'}")
-    changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
-    chosen = [_seed(word) for word in dict.fromkeys(_words(seeds))] or [0, 1, 2]
+    changes = _changes(data_root, settings)
+    chosen = _seeds(seeds)
     plan = make_plan(store, rows, where, protocol, chosen, tuned=values, changes=changes, runs=runs)
     done = len(plan.wanted) - len(plan.missing)
     console.print(f"{paper.id}, {where}, {protocol} protocol: {done} of {len(plan.wanted)} runs are done")
@@ -257,26 +255,24 @@ def tune(
         RESULTS / "tuning"
     ),
     data_root: DataRoot = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Tune lr, and omega where there is one, of a table's rows on validation images; call again to go on.
 
     Example: ocssl paper tune views --methods cla-b,cassle --workers 8
     """
     from ocssl.common.console import short_value
-    from ocssl.common.yaml import assignments
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper.plan import choose_dataset, configure
     from ocssl.paper.tuned import tuning_settings
     from ocssl.results import find_table
-    from ocssl.runs.config import merged
     from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
     from ocssl.sweeps.log import TrialLog
     from ocssl.sweeps.plan import parse_sweep
     from ocssl.sweeps.report import at_edges
 
-    stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
+    stop_at = deadline(max_seconds)
     paper = find_table(table)
     _check_protocol(paper, protocol)
     where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
@@ -284,7 +280,7 @@ def tune(
     if not rows:
         tuned = ", ".join(row.name for row in paper.rows if row.tuning)
         raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
-    changes = merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
+    changes = _changes(data_root, settings)
     info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
     plans = {}
     for row in rows:
@@ -397,9 +393,19 @@ def _words(texts: list[str] | None) -> list[str]:
     return [word for text in texts or [] for word in text.replace(",", " ").split()]
 
 
-def _seed(word: str) -> int:
+def _seeds(texts: list[str] | None) -> list[int]:
     from ocssl.errors import ConfigError
 
-    if not word.isdecimal():
-        raise ConfigError(f"seeds are whole numbers like 0,1,2, not '{word}'")
-    return int(word)
+    words = list(dict.fromkeys(_words(texts)))
+    for word in words:
+        if not word.isdecimal():
+            raise ConfigError(f"seeds are whole numbers like 0,1,2, not '{word}'")
+    return [int(word) for word in words] or [0, 1, 2]
+
+
+def _changes(data_root: Path | None, settings: list[str] | None) -> dict[str, Any]:
+    """The settings of ``--data-root`` and ``--set``."""
+    from ocssl.common.yaml import assignments
+    from ocssl.runs.config import merged
+
+    return merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))

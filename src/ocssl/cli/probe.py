@@ -31,10 +31,10 @@ def probe(
     from ocssl.runs.evaluate import evaluate_on
     from ocssl.runs.progress import make_progress
 
+    changes = given(ctx)
     if is_state(run):
         if dataset is None:
             raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")
-        changes = given(ctx)
         if changes.get("eval_crops", 1) != 1:
             raise ConfigError("a live learner is measured on whole images; leave --eval-crops out")
         typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
@@ -42,7 +42,7 @@ def probe(
         for one in probe_state(run, dataset, **options):
             typer.echo(f"{one.features:<20}{one.knn:>7.1f} %{one.linear:>8.1f} %")
         return
-    found = evaluate_on(run, dataset, changes=given(ctx), cache=cache, progress=make_progress(quiet=quiet))
+    found = evaluate_on(run, dataset, changes=changes, cache=cache, progress=make_progress(quiet=quiet))
     crops = f", {found.crops} crops" if found.crops > 1 else ""
     numbers = f"linear {found.linear:.2f} %, k-NN {found.knn:.2f} %"
     typer.echo(f"{found.dataset}: {numbers} of {found.test} test images{crops}")

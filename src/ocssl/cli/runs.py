@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -74,7 +75,7 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> None:
         if len(values) > 1:
             console.print(f"{title:<11} {sparkline(values)}  {values[0]:.1f} to {values[-1]:.1f}")
     if plot is not None:
-        check_output(plot, plot_kind(plot), inputs=[], force=False)
+        check_output(plot, plot_kind(plot))
         names = {"in_time": "the learner", "published": "published encoder", "start": "at the start"}
         lines = [
             Line(title, checks["seen"], [100 * y for y in checks[name]], dash="" if name in names else "2 3")
@@ -110,10 +111,9 @@ def compare(
     found = {path.absolute(): read_result(path) for path in runs}
     title, groups = _groups(found)
     console = Console(highlight=False, markup=False)
-    tables = [
-        _comparison(title, groups),
-        *([differences_table(groups, differences)] if differences is not None else []),
-    ]
+    tables = [_comparison(title, groups)]
+    if differences is not None:
+        tables.append(differences_table(groups, differences))
     if output is not None:
         write_csv(tables[-1], output, inputs=_result_files(runs), force=force)
     for table in tables:
@@ -124,11 +124,10 @@ def compare(
     if output is not None:
         console.print(f"wrote {output}")
     if plot is not None:
-        curves = {label: group.curve for label, group in groups.items()}
         lines = [
             Line(label, along["x"], along["mean"], along["low"], along["high"])
-            for label, along in curves.items()
-            if along
+            for label, group in groups.items()
+            if (along := group.curve)
         ]
         untrained = {result.references["untrained"] for result in found.values() if "untrained" in result.references}
         if untrained:
@@ -260,20 +259,15 @@ def _groups(results: dict[Path, Result]) -> tuple[str, dict[str, Group]]:
     from ocssl.results import Group, ResultFile
 
     files = [ResultFile(path, result) for path, result in results.items()]
+    copies = Counter((file.experiment, file.result.seed) for file in files)
     together: list[list[ResultFile]] = []
     for file in files:
-        twins = [
-            other for other in files if other.experiment == file.experiment and other.result.seed == file.result.seed
-        ]
-        alike = (
-            group
-            for group in together
-            if group[0].experiment == file.experiment and group[0].result.same_stream(file.result) and len(twins) == 1
-        )
-        if (group := next(alike, None)) is None:
-            together.append([file])
+        same = [group for group in together if group[0].experiment == file.experiment]
+        alike = [group for group in same if group[0].result.same_stream(file.result)]
+        if alike and copies[file.experiment, file.result.seed] == 1:
+            alike[0].append(file)
         else:
-            group.append(file)
+            together.append([file])
     title, labels = _labels({group[0].path: [file.result for file in group] for group in together})
     return title, {label: Group(tuple(group)) for label, group in zip(labels, together, strict=True)}
 

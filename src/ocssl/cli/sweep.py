@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class EngineChoice(StrEnum):
-    """Where runs happen."""
-
-    local = "local"
-    ray = "ray"
+from ocssl.cli.flags import EngineName, deadline
 
 
 def sweep(
@@ -31,7 +25,7 @@ def sweep(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of every run; repeatable.")
     ] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="This machine, or a Ray cluster.")] = EngineChoice.local,
+    engine: Annotated[EngineName, typer.Option(help="This machine, or a Ray cluster.")] = "local",
     workers: Annotated[int, typer.Option(help="Runs at once on this machine.")] = 1,
     address: Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, HOST:PORT …")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="Fraction of a GPU that Ray gives each run.")] = None,
@@ -44,7 +38,6 @@ def sweep(
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
     import shlex
-    import time
 
     from rich.console import Console
 
@@ -62,8 +55,8 @@ def sweep(
         if not quiet:
             typer.echo(line, err=True)
 
-    stop_at = float("inf") if max_seconds is None else time.monotonic() + max_seconds
-    pool = make_engine(EngineOptions(engine.value, workers, address, retries, gpus_per_run, quiet))
+    stop_at = deadline(max_seconds)
+    pool = make_engine(EngineOptions(engine, workers, address, retries, gpus_per_run, quiet))
     if (file is None) == (resume is None):
         raise ConfigError("give either a sweep FILE or --resume DIR")
     if resume is not None:

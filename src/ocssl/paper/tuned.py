@@ -29,9 +29,9 @@ def read_values(path: Path, which: TunedFor) -> TunedValues:
     Args:
         which: what the values are for; a configuration that was tuned for anything else is refused.
     """
-    given = from_file(path)
+    given: Mapping[str, Any] = from_file(path)
     if given.keys() & {"strategy", "stream"}:
-        return check_values(_of_configuration(given, path, which), find_table(which[0]), path)
+        given = _of_configuration(given, path, which)
     return check_values(given, find_table(which[0]), path)
 
 
@@ -69,7 +69,7 @@ def keep_values(values: TunedValues, results: Path, which: TunedFor) -> None:
 
 def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> TunedValues:
     """The tuned values of a configuration, for the row with the same other settings."""
-    table, dataset, protocol = find_table(which[0]), *which[1:]
+    table, dataset, protocol = find_table(which[0]), which[1], which[2]
     try:
         config = resolve(given)
     except ConfigError as error:

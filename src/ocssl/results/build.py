@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 
 from ocssl.common.console import short_count
 from ocssl.registry import unknown
@@ -36,6 +37,9 @@ NOTES = {
 }
 """What the titles of columns mean."""
 
+Best = Mapping[tuple[str, str], set[str]]
+"""The rows that are bold, by number and by ``ours`` or ``tuned``."""
+
 
 def report_table(section: Section, *, costs: bool = True) -> Table:
     """Ours, the paper's, the difference and the tuned, k-NN and forgetting, in the columns that are not empty.
@@ -45,36 +49,8 @@ def report_table(section: Section, *, costs: bool = True) -> Table:
     """
     best = _best(section)
     shown = (*section.rows, *section.floors)
-    cells: list[dict[tuple[str, str], Value]] = []  # by group and title of the column
-    for row in shown:
-        groups = {"ours": row.ours, "tuned": row.tuned or Group()}
-        found: dict[tuple[str, str], Value] = {}
-        values = {
-            (number, kind): Value.over(getattr(groups[kind], number), best=row.name in names, files=groups[kind].paths)
-            for (number, kind), names in best.items()
-        }
-        for number, name in NUMBERS.items():
-            ours, tuned = values[number, "ours"], values[number, "tuned"]
-            paper = row.published.get(number, Value())
-            difference = Value(_difference(ours, paper), digits=1, signed=True)
-            numbers = {"ours": ours, "paper": paper, "diff.": difference, "tuned": tuned}
-            found |= {(f"{name}, %", title): value for title, value in numbers.items()}
-        extra = {"ours": "", "tuned": " tuned"}
-        found |= {
-            ("k-NN, %", name.removeprefix("k-NN ") + extra[kind]): values[number, kind]
-            for kind in groups
-            for number, name in KNN.items()
-        }
-        found |= {("", "forgetting" + extra[kind]): Value.over(group.forgetting) for kind, group in groups.items()}
-        if section.block is None:
-            found |= {
-                ("", title): Value.count(row.block and row.block[place]) for title, place in (("b", 1), ("n_p", 2))
-            }
-        for kind, group in groups.items() if costs else ():
-            spent = {"seeds": _seeds(group), "CBP": Value.count(group.cbp), "time, s": _seconds(group.seconds)}
-            found |= {("" if kind == "ours" else kind, title): value for title, value in spent.items()}
-        cells.append(found)
-    used = [key for key in cells[0] if not all(found[key].empty for found in cells)] if cells else []
+    cells = [_report_cells(section, row, best, costs) for row in shown]
+    used = [key for key in cells[0] if not all(found[key].empty for found in cells)]
     columns = tuple(TableColumn(title, group, NOTES.get(title, "")) for group, title in used)
     rows = tuple(
         TableRow(
@@ -89,8 +65,38 @@ def report_table(section: Section, *, costs: bool = True) -> Table:
     return Table(section.title, columns, rows, tuple(_notes(section)))
 
 
-def _best(section: Section) -> dict[tuple[str, str], set[str]]:
-    """The rows that are bold, by number and by ``ours`` or ``tuned``."""
+def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[tuple[str, str], Value]:
+    """The values of a row by group and title of their columns, in the order of the columns."""
+    groups = {"ours": row.ours, "tuned": row.tuned or Group()}
+    values = {
+        (number, kind): Value.over(getattr(groups[kind], number), best=row.name in names, files=groups[kind].paths)
+        for (number, kind), names in best.items()
+    }
+    marks = {"ours": "", "tuned": " tuned"}
+    cells: dict[tuple[str, str], Value] = {}
+    for number, name in NUMBERS.items():
+        ours, paper = values[number, "ours"], row.published.get(number, Value())
+        cells[f"{name}, %", "ours"] = ours
+        cells[f"{name}, %", "paper"] = paper
+        cells[f"{name}, %", "diff."] = _difference(ours, paper)
+        cells[f"{name}, %", "tuned"] = values[number, "tuned"]
+    for kind, mark in marks.items():
+        for number, name in KNN.items():
+            cells["k-NN, %", name.removeprefix("k-NN ") + mark] = values[number, kind]
+    for kind, mark in marks.items():
+        cells["", "forgetting" + mark] = Value.over(groups[kind].forgetting)
+    if section.block is None:
+        cells["", "b"] = Value.count(row.block and row.block[1])
+        cells["", "n_p"] = Value.count(row.block and row.block[2])
+    for kind, group in groups.items() if costs else ():
+        above = "" if kind == "ours" else kind
+        cells[above, "seeds"] = _seeds(group)
+        cells[above, "CBP"] = Value.count(group.cbp)
+        cells[above, "time, s"] = _seconds(group.seconds)
+    return cells
+
+
+def _best(section: Section) -> Best:
     return {
         (number, kind): section.best(number, tuned=kind == "tuned")
         for number in (*NUMBERS, *KNN)
@@ -98,8 +104,10 @@ def _best(section: Section) -> dict[tuple[str, str], set[str]]:
     }
 
 
-def _difference(ours: Value, paper: Value) -> float | None:
-    return None if ours.mean is None or paper.mean is None else ours.mean - paper.mean
+def _difference(ours: Value, paper: Value) -> Value:
+    if ours.mean is None or paper.mean is None:
+        return Value()
+    return Value(ours.mean - paper.mean, digits=1, signed=True)
 
 
 def _seeds(group: Group) -> Value:
@@ -176,10 +184,10 @@ def terminal_table(section: Section) -> Table:
         TableRow(
             label,
             (*cells, _seeds(group)),
-            ranked=not group.floor,
+            ranked=row.ranked,
             problems=tuple(problem.sentence for problem in group.problems),
         )
-        for (label, _, group, _), cells in zip(rows, values, strict=True)
+        for (label, row, group, _), cells in zip(rows, values, strict=True)
     )
     title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
     return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
@@ -213,11 +221,8 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
         groups: by label.
         to: the label of the one, or ``best`` for the highest Final.
     """
-    means = {label: Value.over(group.final).mean for label, group in groups.items() if not group.floor}
-    highest = max(
-        (label for label in means if means[label] is not None), key=lambda label: means[label] or 0, default=to
-    )
-    chosen = highest if to == "best" else to
+    finals = {label: fmean(group.final.values()) for label, group in groups.items() if group.final and not group.floor}
+    chosen = max(finals, key=lambda label: finals[label], default=to) if to == "best" else to
     if chosen not in groups:
         raise unknown("row", to, ("best", *groups))
     rows = []
@@ -231,9 +236,7 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
     return Table(title, tuple(map(TableColumn, ("difference", "from", "to", "seeds"))), tuple(rows), label="row")
 
 
-def _accuracies(
-    rows: list[tuple[str, Row, Group, str]], best: Mapping[tuple[str, str], set[str]]
-) -> tuple[list[TableColumn], list[list[Value]]]:
+def _accuracies(rows: list[tuple[str, Row, Group, str]], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
     """Final and, where there is one, Avg: ours, the paper's and the difference; k-NN and forgetting."""
     with_avg = any(group.avg or "avg" in row.published for _, row, group, _ in rows)
     numbers = {number: name for number, name in NUMBERS.items() if number == "final" or with_avg}
@@ -249,8 +252,7 @@ def _accuracies(
         values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
         for number in numbers:
             paper = row.published.get(number, Value())
-            difference = _difference(cells[number], paper)
-            values[-1] += [cells[number], paper, Value() if difference is None else Value(text=f"{difference:+.1f}")]
+            values[-1] += [cells[number], paper, _difference(cells[number], paper)]
         values[-1] += [cells[number] for number in beside]
         values[-1] += [Value.over(group.forgetting, digits=1)] if with_avg else []
     return [TableColumn(title, align="left") for title in titles], values

@@ -43,51 +43,66 @@ UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versio
 
 def chart_data(report: Report) -> Values:
     """Series, figures that name their series by number, runs with their settings, and a style for each strategy."""
-    names = {file.path: f"r{number}" for number, file in enumerate(report.files)}
     series: list[Values] = []
     figures: list[Values] = []
-    families: dict[tuple[str, str], Values] = {}
+    families: dict[tuple[str, str], Values] = {}  # by title and protocol
     for section in report.sections:
-        timed = section.table.shows == "seconds"
-        shown_rows = [
-            (row, group) for row in section.rows for group in row.distinct if (group.seconds if timed else group.final)
-        ]
-        numbers = range(len(series), len(series) + len(shown_rows))
-        series += [_series(section, row, group, names) for row, group in shown_rows]
-        facets = {"dataset": section.dataset, "method": section.method, "protocol": section.protocol}
-        facets["protocolName"] = heading(section.protocol)
-        # Rows that are variants of a few strategies cannot be told apart by colours.
-        ablation = not section.is_unlisted and len({row.style for row in section.rows}) < len(section.rows) - 1
-        against_cbp = not ablation or timed or section.table.id.startswith("passes")
-        shown = {**facets, "title": section.title, "budget": section.table.budget, "series": list(numbers)}
-        if len(numbers) > 1 and not timed and not (ablation and against_cbp):
-            differs = section.protocol != "authors" and any(row.published for row in section.rows)
-            figures.append(_figure("bars", section.id, {**shown, "caution": CAUTION if differs else ""}))
-        if not ablation and any(is_curve(series[number]) for number in numbers):
-            figures.append(_figure("stream", section.id, shown))
-        if (
-            not ablation
-            and not section.is_unlisted
-            and any(len(series[number]["matrix"] or ()) > 1 for number in numbers)
-        ):
-            figures.append(_figure("matrix", section.id, shown))
-        if against_cbp:  # sections of one data set and objective share these figures
-            title = ", ".join(map(heading, filter(None, (section.dataset, section.method))))
-            title = section.title if section.is_unlisted else title
-            first = {**facets, "title": title, "joined": not section.is_unlisted, "series": []}
-            family = families.setdefault((title, section.protocol), first)
+        measured = "seconds" if section.table.shows == "seconds" else "final"
+        shown = [(row, group) for row in section.rows for group in row.distinct if getattr(group, measured)]
+        own = [_series(section, row, group, report.run_names) for row, group in shown]
+        numbers = list(range(len(series), len(series) + len(own)))
+        series += own
+        figures += _section_figures(section, own, numbers)
+        if _is_against_cbp(section):
+            family = _family(section)
+            family = families.setdefault((family["title"], section.protocol), family)
             known = [_identity(series[number]) for number in family["series"]]
             family["series"] += [number for number in numbers if _identity(series[number]) not in known]
     styles = dict.fromkeys(row.style for section in report.sections for row in section.rows)
     return {
         "series": series,
         "figures": [*figures, *_against_cbp(families.values(), series)],
-        "runs": {names[file.path]: _run(file, report) for file in report.files},
+        "runs": {report.run_names[file.path]: _run(file, report) for file in report.files},
         "styles": {
             name: {"label": row_label(name), "marker": STYLES[name].marker, "dash": STYLES[name].dash}
             for name in styles
         },
     }
+
+
+def _is_ablation(section: Section) -> bool:
+    """Whether rows are variants of a few strategies, which colours cannot tell apart."""
+    return not section.is_unlisted and len({row.style for row in section.rows}) < len(section.rows) - 1
+
+
+def _is_against_cbp(section: Section) -> bool:
+    """Whether a section is part of the figures against CBP."""
+    return not _is_ablation(section) or section.table.shows == "seconds" or section.table.id.startswith("passes")
+
+
+def _facets(section: Section) -> Values:
+    facets = {"dataset": section.dataset, "method": section.method, "protocol": section.protocol}
+    return {**facets, "protocolName": heading(section.protocol)}
+
+
+def _section_figures(section: Section, series: list[Values], numbers: list[int]) -> Iterator[Values]:
+    """Bars, curves along the stream and matrices of one section."""
+    values = {**_facets(section), "title": section.title, "budget": section.table.budget, "series": numbers}
+    ablation = _is_ablation(section)
+    if len(series) > 1 and section.table.shows != "seconds" and not (ablation and _is_against_cbp(section)):
+        differs = section.protocol != "authors" and any(row.published for row in section.rows)
+        yield _figure("bars", section.id, {**values, "caution": CAUTION if differs else ""})
+    if not ablation and any(map(is_curve, series)):
+        yield _figure("stream", section.id, values)
+    if not ablation and not section.is_unlisted and any(len(one["matrix"] or ()) > 1 for one in series):
+        yield _figure("matrix", section.id, values)
+
+
+def _family(section: Section) -> Values:
+    """What the figures against CBP say of a section; sections of one data set and objective share these figures."""
+    title = ", ".join(map(heading, filter(None, (section.dataset, section.method))))
+    title = section.title if section.is_unlisted else title
+    return {**_facets(section), "title": title, "joined": not section.is_unlisted, "series": []}
 
 
 def is_curve(series: Mapping[str, Any]) -> bool:
@@ -144,7 +159,7 @@ def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str])
         "curve": group.curve,
         "matrix": group.matrix,
         "cbp": group.cbp,
-        "seconds": _score(group.seconds),
+        "seconds": _score(group.seconds, Value()),
         "step": {"mean": 1000 * fmean(steps) if steps else None, "std": None},
         "device": group.devices[0] if len(group.devices) == 1 else None,
         "runs": [names[path] for path in group.paths],
@@ -160,7 +175,7 @@ def _steps(run: ResultFile) -> float:
     return float(passes / config["stream_batch"])
 
 
-def _score(values: Mapping[int, float], paper: Value = Value()) -> Values:  # noqa: B008 - frozen
+def _score(values: Mapping[int, float], paper: Value) -> Values:
     ours, seeds = Value.over(values), {str(seed): value for seed, value in values.items()}
     return {"mean": ours.mean, "std": ours.std, "seeds": seeds, "paper": paper.mean, "paperStd": paper.std}
 

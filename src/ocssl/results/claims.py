@@ -12,13 +12,14 @@ from statistics import fmean
 from typing import Literal
 
 from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
-from ocssl.results.names import heading, row_label
-from ocssl.results.read import Group, Store
+from ocssl.results.names import heading, row_label, row_name
+from ocssl.results.read import Store
 from ocssl.results.result import trained_on
 from ocssl.results.sections import Row, Section, sections_of
 from ocssl.results.tables import find_table
 
 DATASET = "cifar100"
+MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
 MAIN = ("high-simsiam", "low-simsiam", "high-simclr", "low-simclr")
 PASSES = ("passes-simsiam", "passes-simclr")
 STAGNANT = 1.0  # points of Final below which twice the passes are no gain
@@ -113,11 +114,11 @@ def _stagnation(store: Store) -> Claim:
     for table in PASSES:
         section = _section(store, table)
         for row in section.rows:
-            if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # once is enough
+            if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # it is in both tables
                 continue
             planned += 1
             before = _row(section, row.name.removesuffix("-np6") + "-np3")
-            difference = paired_difference(row.ours.final, before.ours.final) if before else None
+            difference = paired_difference(row.ours.final, before.ours.final)
             if difference is not None:
                 rises = difference.mean >= STAGNANT
                 iid = row.name.startswith("iid")
@@ -150,7 +151,7 @@ def _downstream(store: Store) -> Claim:
         section = _section(store, table)
         cla_r = _row(section, "cla-r")
         others = [row for row in section.rows if row is not cla_r and row.ours.final]
-        if cla_r and cla_r.ours.final and others:
+        if cla_r.ours.final and others:
             best = max(others, key=lambda row: _mean(row.ours.final))
             counted = f", the highest of {len(others)} of {len(section.rows) - 1} other rows"
             found += [replace(one, text=one.text + counted) for one in _compared(section, "cla-r", best.name)]
@@ -166,13 +167,12 @@ def _learning_rates(store: Store) -> Claim:
         known = (one.measured_on, one.dataset, one.protocol, one.method) == ("validation", DATASET, "clean", "simsiam")
         alone = not {*one.overrides} - {"lr", "omega", "measure_on", "evaluate", "joint_views"}
         if known and alone and one.budget in ("high", "low") and group.final:
-            name = "er" if one.strategy == "er" and one.memory == "fifo" else one.strategy
-            best = tried.setdefault((one.budget, name), {})
+            best = tried.setdefault((one.budget, row_name(one.strategy, one.memory)), {})
             lr = float(one.config["lr"])
-            best[lr] = max(best.get(lr, 0.0), fmean(group.final.values()))
+            best[lr] = max(best.get(lr, 0.0), _mean(group.final))
     found, budgets, aligned = [], ("high", "low"), ("cla-r", "cla-e", "cassle-r")
     for budget in budgets:
-        replay = tried.get((budget, "er"), {})
+        replay = tried.get((budget, "er-fifo"), {})
         for name in aligned:
             ours = tried.get((budget, name), {})
             common = ours.keys() & replay.keys()
@@ -181,13 +181,10 @@ def _learning_rates(store: Store) -> Claim:
                 losses = [max(values.values()) - values[largest] for values in (ours, replay)]
                 text = f"{heading(budget)}: at lr {largest:g} {row_label(name)} is {losses[0]:.1f} below its best"
                 found.append(Comparison(losses[0] < losses[1], f"{text}, ER w/ FIFO {losses[1]:.1f}"))
-    text, note = (
-        "Alignment tolerates larger learning rates than replay alone.",
-        "Final on validation images, the best ω.",
-    )
-    commands = tuple(
-        f"ocssl paper tune {table} --methods {','.join(('er-fifo', *aligned))}" for table in ("high-simsiam", "views")
-    )
+    text = "Alignment tolerates larger learning rates than replay alone."
+    note = "Final on validation images, the best ω."
+    methods = ",".join(("er-fifo", *aligned))
+    commands = tuple(f"ocssl paper tune {table} --methods {methods}" for table in ("high-simsiam", "views"))
     return Claim("lr", text, tuple(found), note, commands, planned=len(budgets) * len(aligned))
 
 
@@ -238,25 +235,21 @@ CLAIMS: tuple[Callable[[Store], Claim], ...] = (
 
 # ---------------------------------------------------------------------- in short
 
-MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
-
 
 def _summary(section: Section) -> str:
     """Who has the highest mean of each number among rows that only see the stream, and which others are above them."""
     said = []
-    for number, name in MEASURES.items():
+    for number, title in MEASURES.items():
         means = _means(section, number)
         if means:
             first = max(means, key=lambda label: means[label])
-            level = [label for row in sorted(section.best(number)) if (label := _label(section, row)) != first]
-            above = [
-                f"{label} {mean:.1f}"
-                for label, mean in _means(section, number, ranked=False).items()
-                if mean > means[first]
-            ]
+            labels = [section.label(_row(section, name)) for name in sorted(section.best(number))]
+            level = [label for label in labels if label != first]
+            others = _means(section, number, ranked=False)
+            above = [f"{label} {mean:.1f}" for label, mean in others.items() if mean > means[first]]
             notes = [f"level: {', '.join(level)}"] * bool(level) + [f"above it: {', '.join(above)}"] * bool(above)
             shown = f" ({'; '.join(notes)})" if notes else ""
-            said.append(f"{name} {first} {means[first]:.1f}{shown}")
+            said.append(f"{title} {first} {means[first]:.1f}{shown}")
     forgotten = _means(section, "forgetting")
     least = min(forgotten, key=lambda label: forgotten[label], default="")
     more = f" {least} forgets least: {forgotten[least]:.1f} points." if least else ""
@@ -268,10 +261,6 @@ def _means(section: Section, number: str, *, ranked: bool = True) -> dict[str, f
     rows = [row for row in section.rows if row.ranked == ranked and not row.ours.floor]
     values: dict[str, Mapping[int, float]] = {section.label(row): getattr(row.ours, number) for row in rows}
     return {label: _mean(found) for label, found in values.items() if found}
-
-
-def _label(section: Section, name: str) -> str:
-    return next(section.label(row) for row in section.rows if row.name == name)
 
 
 # ---------------------------------------------------------------------- parts of answers
@@ -287,22 +276,21 @@ def _section(store: Store, table: str) -> Section:
     return next(section for section in found if trained_on(section.dataset) == DATASET)
 
 
-def _row(section: Section, name: str) -> Row | None:
-    return next((row for row in section.rows if row.name == name), None)
+def _row(section: Section, name: str) -> Row:
+    return next(row for row in section.rows if row.name == name)
 
 
 def _compared(
     section: Section, first: str, second: str, *, number: str = "final", where: bool = True
 ) -> Iterator[Comparison]:
     """The first row less the second, where both were run."""
-    rows = _row(section, first), _row(section, second)
-    groups = [row.ours if row else Group() for row in rows]
-    difference = paired_difference(getattr(groups[0], number), getattr(groups[1], number))
-    if difference is None or rows[0] is None or rows[1] is None:
+    one, other = _row(section, first), _row(section, second)
+    difference = paired_difference(getattr(one.ours, number), getattr(other.ours, number))
+    if difference is None:
         return
     is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
     place = f"{_where(section)}, " if where else ""
-    text = f"{place}{rows[0].label} less {rows[1].label}: {_signed(difference.mean)}{_seeds(difference)}"
+    text = f"{place}{one.label} less {other.label}: {_signed(difference.mean)}{_seeds(difference)}"
     yield Comparison(None if is_open else difference.mean > 0, text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 from zlib import crc32
@@ -16,7 +17,7 @@ SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α",
 }  # fmt: skip
-"""As the settings declare them; a test holds the two together."""
+"""Symbols of settings, as their declarations have them; a test compares the two."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def file_part(name: str) -> str:
     ('cifar100-to-svhn', 'folder-my-frames-9812')
     """
     plain = name.replace("->", "-to-")
-    part = _cut("".join(letter if letter.isalnum() else "-" for letter in plain))
+    part = _cut(re.sub(r"[\W_]", "-", plain))
     return part if part == plain else f"{part}-{crc32(name.encode(errors='replace')) % 65536:04x}"
 
 
@@ -100,7 +101,7 @@ def dashed(text: str) -> str:
     >>> dashed("CIFAR-100, NVIDIA H200")
     'cifar-100-nvidia-h200'
     """
-    return _cut("-".join("".join(letter if letter.isalnum() else " " for letter in text.lower()).split()))
+    return _cut(re.sub(r"[\W_]+", "-", text.lower()).strip("-"))
 
 
 def _cut(name: str) -> str:

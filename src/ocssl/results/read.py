@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -95,40 +95,41 @@ class Group:
     @property
     def final(self) -> dict[int, float]:
         """Final by seed, in percent."""
-        if self.floor:
-            return self._of_floor("references")
-        return {seed: run.result.final for seed, run in self.runs.items() if run.result.final is not None}
+        return self._of_floor("references") if self.floor else self._by_seed(lambda result: result.final)
 
     @property
     def avg(self) -> dict[int, float]:
         """Avg by seed, in percent."""
-        return {seed: run.result.avg for seed, run in self._trained.items() if run.result.avg is not None}
+        return self._by_seed(lambda result: result.avg)
 
     @property
     def knn_final(self) -> dict[int, float]:
         """Final by k-NN, by seed, in percent."""
         if self.floor:
             return self._of_floor("knn_references")
-        return {seed: run.result.knn.final for seed, run in self.runs.items() if run.result.knn}
+        return self._by_seed(lambda result: result.knn.final if result.knn else None)
 
     @property
     def knn_avg(self) -> dict[int, float]:
         """Avg by k-NN, by seed, in percent."""
-        found = {seed: run.result.knn.avg for seed, run in self._trained.items() if run.result.knn}
-        return {seed: avg for seed, avg in found.items() if avg is not None}
+        return self._by_seed(lambda result: result.knn.avg if result.knn else None)
 
     @property
     def forgetting(self) -> dict[int, float]:
         """Forgetting by seed, in points."""
-        found = {seed: run.result.forgetting for seed, run in self._trained.items()}
-        return {seed: points for seed, points in found.items() if points is not None}
+        return self._by_seed(lambda result: result.forgetting)
 
     @property
     def _trained(self) -> dict[int, ResultFile]:
         return {} if self.floor else self.runs
 
+    def _by_seed(self, number: Callable[[Result], float | None]) -> dict[int, float]:
+        """A number of the runs that have it; empty for a floor."""
+        found = {seed: number(run.result) for seed, run in self._trained.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
     def _of_floor(self, probe: Literal["references", "knn_references"]) -> dict[int, float]:
-        """By seed, from the first file that holds it."""
+        """The floor by seed, from the first file of the seed that holds it."""
         held = [file.result for file in reversed(self.files) if self.floor in getattr(file.result, probe)]
         values = {result.seed: getattr(result, probe)[self.floor] for result in held}
         return {seed: values[seed] for seed in self.runs if seed in values}
@@ -152,7 +153,7 @@ class Group:
     def cbp(self) -> float | None:
         """Mean CBP of a run; None without runs, and for a floor."""
         spent = [run.result.cbp_spent for run in self._trained.values()]
-        return sum(spent) / len(spent) if spent else None
+        return fmean(spent) if spent else None
 
     @property
     def matrix(self) -> list[list[float]] | None:

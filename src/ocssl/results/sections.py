@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ PAPER_VALUES: dict[str, Any] = {
 SAME_BUDGET = 1.05  # factor between CBP that count as equal
 PROBE_NOISE = 0.5  # points by which probes of one floor may differ between machines
 FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram": "colour histogram"}
-"""What every encoder should beat, as tables call it."""
+"""Floors: what every encoder should beat, by name in result files, as tables label it."""
 
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std")
@@ -80,7 +81,7 @@ class Row:
 
     @property
     def distinct(self) -> tuple[Group, ...]:
-        """The same, but once where tuning found the paper's own values."""
+        """:attr:`groups`, but only one where tuning found the paper's own values."""
         return (self.ours,) if self.tuned is self.ours else self.groups
 
 
@@ -280,16 +281,16 @@ def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         for experiment, group in store.groups.items()
         if experiment not in known and not group.files[0].result.only_floors
     ]
-    for (images, crops, method, dataset, protocol), together in groupby(sorted(left, key=_kind), key=_kind):
+    for (images, crops, method, dataset, _), together in groupby(sorted(left, key=_kind), key=_kind):
         groups = sorted(together, key=_place)
+        results = [group.files[0].result for group in groups]
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
         title += f", mean of {crops} crops" if crops else ""
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images, crops))), title, ())
-        labels, shared = row_labels([group.files[0].result for group in groups])
+        labels, shared = row_labels(results)
         rows = tuple(map(_unlisted_row, groups, labels))
-        found = _section(store, table, dataset, "clean" if protocol == "clean" else "authors", rows)
-        yield replace(found, shared=tuple(shared))
+        yield replace(_section(store, table, dataset, results[0].protocol, rows), shared=tuple(shared))
 
 
 def _kind(group: Group) -> tuple[str, ...]:
@@ -333,8 +334,13 @@ class Report:
     folder: Path = Path()
 
     def place(self, path: Path) -> str:
-        """A file as the report names it: from the folder of results on, whose own place is nobody's business."""
+        """The path of a file from the folder of results on, so that a report names no folder of its machine."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
+
+    @cached_property
+    def run_names(self) -> dict[Path, str]:
+        """The names of runs in the page's data, by the paths of their files."""
+        return {file.path: f"r{number}" for number, file in enumerate(self.files)}
 
     @property
     def latest(self) -> str:

@@ -155,12 +155,9 @@ def _read_tables() -> Iterator[PaperTable]:
             for name, line in lines.items()
             for mark, variant in variants.items()
         ]
-        source, shows = table.get("source", "main"), table.get("shows", "accuracy")
-        datasets = tuple(table.get("datasets", ("cifar100", "imagenet100")))
-        protocols = tuple(table.get("protocols", PROTOCOLS))
-        yield PaperTable(
-            id, table["title"], tuple(rows), source, datasets, settings.get("budget", ""), shows, protocols
-        )
+        given = {key: table[key] for key in ("source", "shows") if key in table}
+        given |= {key: tuple(table[key]) for key in ("datasets", "protocols") if key in table}
+        yield PaperTable(id, table["title"], tuple(rows), budget=settings.get("budget", ""), **given)
 
 
 def _row(name: str, line: Settings, mark: str, variant: Settings, settings: Settings) -> PaperRow:

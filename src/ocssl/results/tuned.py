@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote, unquote
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
@@ -24,7 +24,8 @@ from ocssl.results.result import PROTOCOLS, Protocol
 from ocssl.results.tables import PaperTable, find_table
 
 FOLDER = "tuned"
-TUNABLE = ("lr", "omega", "from_start")
+Tunable = Literal["lr", "omega", "from_start"]
+TUNABLE: tuple[str, ...] = get_args(Tunable)
 WITHOUT_OMEGA = frozenset({"iid", "er", "finetune", "lump", "minred", "scale", "osiris-r"})
 WITH_BORDERS = frozenset({"cassle", "cassle-r"})
 
@@ -34,9 +35,7 @@ TunedValues = Mapping[str, Mapping[str, float | bool]]
 """lr, ω and ``from_start`` by row."""
 
 Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-VALUES: TypeAdapter[Any] = TypeAdapter(
-    Annotated[dict[Literal["lr", "omega", "from_start"], Number | StrictBool], Field(min_length=1)]
-)
+VALUES: TypeAdapter[Any] = TypeAdapter(Annotated[dict[Tunable, Number | StrictBool], Field(min_length=1)])
 
 
 def tuned_path(results: Path, which: TunedFor) -> Path:
@@ -75,10 +74,9 @@ def check_values(given: Mapping[Any, object], table: PaperTable, path: Path) -> 
         if row.untrained:
             raise ConfigError(f"'{path}' gives {name} values, but nothing is trained there; leave it out")
         unread = {"omega": row.strategy in WITHOUT_OMEGA, "from_start": row.strategy not in WITH_BORDERS}
-        for setting in found[name]:
+        for setting, value in found[name].items():
             if unread.get(setting):
                 raise ConfigError(f"'{path}' gives {name} {setting}, which its strategy does not read; leave it out")
-        for setting, value in found[name].items():
             if (own := row.settings.get(setting, value)) != value:
                 raise ConfigError(f"'{path}' gives {name} {setting} {value:g}, but the row is about {own:g}")
     return found

@@ -53,11 +53,12 @@ def write_report(
     data = chart_data(report) if kinds else {"figures": []}
     figures = [figure for figure in data["figures"] if figure["kind"] != "matrix"]  # matrices are on the page only
     tables = {f"tables/{part.id}.csv": to_csv(report_table(part)) for part in report.sections if "csv" in formats}
-    pages = {"html": "report.html", "markdown": "report.md", "latex": "tables.tex"}
-    names = [name for kind, name in pages.items() if kind in formats]
-    names += [f"figures/{figure['name']}.{kind}" for figure in figures for kind in kinds]
-    for name in (*names, *tables):  # before anything is drawn
-        _check(place / name, tables.get(name, ""), [file.path for file in report.files], force)
+    pages = {"report.html": "html", "report.md": "markdown", "tables.tex": "latex"}
+    names = {name: kind for name, kind in pages.items() if kind in formats} | dict.fromkeys(tables, "csv")
+    names |= {f"figures/{figure['name']}.{kind}": kind for figure in figures for kind in kinds}
+    inputs = [file.path for file in report.files]
+    for name, kind in names.items():  # before anything is drawn
+        check_output(place / name, kind, inputs=inputs, force=force, columns=tables.get(name, ""))
     files: dict[str, bytes | str] = {
         f"figures/{figure['name']}.{kind}": content
         for figure in figures
@@ -78,11 +79,6 @@ def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: b
     content = to_csv(table)
     check_output(path, "csv", inputs=inputs, force=force, columns=content)
     return _write(path, content)
-
-
-def _check(path: Path, columns: str, inputs: Iterable[Path], force: bool) -> None:
-    kind = {".md": "markdown", ".tex": "latex"}.get(path.suffix, path.suffix.removeprefix("."))
-    check_output(path, kind, inputs=inputs, force=force, columns=columns)
 
 
 def _write(path: Path, content: bytes | str) -> Path:

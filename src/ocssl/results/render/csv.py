@@ -5,33 +5,27 @@ from __future__ import annotations
 import csv
 import io
 
-from ocssl.results.table import Table, Value
+from ocssl.results.table import Table
 
 
 def to_csv(table: Table) -> str:
     """A line for each row; numbers are not rounded, and a standard deviation has a column of its own.
 
-    >>> from ocssl.results.table import TableColumn, TableRow
+    >>> from ocssl.results.table import TableColumn, TableRow, Value
     >>> print(to_csv(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.25, 0.5),)),))), end="")
     ,Final,Final std
     CLA-E,50.25,0.5
     """
-    places = range(len(table.columns))
-    with_std = [any(row.values[place].std is not None for row in table.rows) for place in places]
-    heads = [
-        name
-        for column, std in zip(table.columns, with_std, strict=True)
-        for name in ((column.heading, f"{column.heading} std") if std else (column.heading,))
-    ]
+    columns = [[table.label, *(row.label for row in table.rows)]]
+    for place, column in enumerate(table.columns):
+        values = [row.values[place] for row in table.rows]
+        columns.append([column.heading, *(_exact(value.mean) or value.text or "" for value in values)])
+        if any(value.std is not None for value in values):
+            columns.append([f"{column.heading} std", *(_exact(value.std) for value in values)])
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([table.label, *heads])
-    for row in table.rows:
-        cells = (_cells(value)[: 2 if std else 1] for value, std in zip(row.values, with_std, strict=True))
-        writer.writerow([row.label, *(cell for pair in cells for cell in pair)])
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue()
 
 
-def _cells(value: Value) -> tuple[str, str]:
-    number = value.text or "" if value.mean is None else f"{value.mean:.10g}"
-    return number, "" if value.std is None else f"{value.std:.10g}"
+def _exact(number: float | None) -> str:
+    return "" if number is None else f"{number:.10g}"

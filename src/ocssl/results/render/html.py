@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
 from itertools import groupby
@@ -20,35 +21,26 @@ from ocssl.results.table import Table, TableColumn, TableRow, Value
 PAGE_STYLES = ("style.css", "charts.css")
 SCRIPTS = ("dom", "state", "details", "tip", "plot", "bars", "stream", "matrix", "scatter", "filters", "tables", "main")
 N_P = "n<sub>p</sub>"
-PARTS = {
-    "found": "What was found",
-    "bars": "Beside the paper",
-    "tables": "Tables",
-    "stream": "Accuracy along the stream",
-    "matrix": "Accuracy by experience",
-    "budget": "Final accuracy against CBP",
-    "times": "Training time against CBP",
-    "runs": "Every run",
-}
-"""The parts of the page, by id."""
+PART = re.compile(r'<section id="(\w+)"[^>]*>\s*<h2>(.*?)</h2>')
+"""A part of the page: its id and its title."""
 Names = Mapping[Path, str]
 """The names of runs in the page's data, by the paths of their files."""
 
 
 def html_report(report: Report) -> str:
     """The whole page. Tables are in its markup; its script draws the figures from JSON inside it."""
-    names = {file.path: f"r{number}" for number, file in enumerate(report.files)}
+    page, names, found = _file("page.html"), report.run_names, _found(report)
     sections = "\n".join(_section(section, names) for section in report.sections)
     colours = "".join(f"--style-{name}: light-dark({s.colour}, {s.dark or s.colour});" for name, s in STYLES.items())
     scripts = "\n".join(_file(f"script/{name}.js") for name in SCRIPTS)
-    return Template(_file("page.html")).substitute(
+    return Template(page).substitute(
         title=escape(report.title),
         lede=_lede(report),
         style="\n".join([*map(_file, PAGE_STYLES), f":root {{{colours}}}"]),
         legend=escape(" ".join(LEGEND)),
         problems=_problems(report) if report.problems else "",
-        found=_found(report),
-        contents=_contents(report),
+        found=found,
+        contents=_contents(report, PART.findall(found + page)),
         sections=sections or '<p class="note">No complete result yet.</p>',
         runs=_scrolling(to_html(runs_table(report), names), "Every run", "scroll tall"),
         data=to_script(chart_data(report)),
@@ -79,10 +71,10 @@ def _file(name: str) -> str:
 def _lede(report: Report) -> str:
     protocols = sorted({file.result.protocol for file in report.files}, reverse=True)
     words = [_count(len(report.files), "run")]
-    words += (
-        [f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}"] if protocols else []
-    )
-    words += [f"newest result of {report.latest}"] if report.latest else []
+    if protocols:
+        words.append(f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}")
+    if report.latest:
+        words.append(f"newest result of {report.latest}")
     return " · ".join(f"<span>{escape(word)}</span>" for word in words)
 
 
@@ -112,16 +104,15 @@ def _found(report: Report) -> str:
     return f'<section id="found"><h2>What was found</h2>{"".join(parts)}</section>'
 
 
-def _contents(report: Report) -> str:
+def _contents(report: Report, parts: Iterable[tuple[str, str]]) -> str:
     """Links to the parts of the page; those of tables and figures vanish with what they lead to."""
     tables = "".join(
         f'<li><a href="#{escape(section.id)}">{escape(section.title)}, {escape(heading(section.protocol))}</a></li>'
         for section in report.sections
     )
-    parts = {name: title for name, title in PARTS.items() if name != "found" or _found(report)}
     links = "".join(
         f'<li><a href="#{name}">{title}</a>{f"<ul>{tables}</ul>" if name == "tables" and tables else ""}</li>'
-        for name, title in parts.items()
+        for name, title in parts
     )
     listed = f"<details open><summary>Contents</summary><ul>{links}</ul></details>"
     return f'<nav class="contents" aria-label="Contents">{listed}</nav>'
@@ -197,7 +188,7 @@ def _cell(value: Value, column: TableColumn, names: Names) -> str:
     if value.empty:
         return f'<td class="unrun">{text}</td>'
     text = f'<span class="value{" best" if value.best else ""}">{text}</span>'
-    text += f'<span class="std">±{value.spread()}</span>' if value.std is not None else ""
+    text += f'<span class="std">{value.spread("±")}</span>' if value.std is not None else ""
     text += '<span class="unseen">, best or level with it</span>' if value.best else ""
     kind = "paper" if column.title == "paper" else ""
     return f'<td class="{kind}" data-sort="{value.mean}">{_opens(text, value.files, names)}</td>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import compress, groupby
 
 from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
@@ -52,20 +52,19 @@ def _float(section: Section) -> Iterator[str]:
         rf"{escape(' '.join(LEGEND))}}}"
     )
     yield rf"\label{{tab:{section.id}}}"
-    beside = [place for place, column in enumerate(table.columns) if column.group.startswith("k-NN")]
-    beside += [place for place, column in enumerate(table.columns) if column.title.startswith("forgetting")]
-    yield from _tabular(_part(table, [place for place in range(len(table.columns)) if place not in beside]))
-    if beside:
+    below = [column.group.startswith("k-NN") or column.title.startswith("forgetting") for column in table.columns]
+    yield from _tabular(_part(table, [not one for one in below]))
+    if any(below):
         yield r"\par\medskip"
-        yield from _tabular(_part(table, beside))
+        yield from _tabular(_part(table, below))
     yield from (rf"\par\smallskip {escape(note)}" for note in table.notes)
     yield r"\end{table}"
 
 
-def _part(table: Table, places: Sequence[int]) -> Table:
+def _part(table: Table, chosen: Sequence[bool]) -> Table:
     """Some columns of a table."""
-    rows = (replace(row, values=tuple(row.values[place] for place in places)) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[place] for place in places), rows=tuple(rows))
+    rows = (replace(row, values=tuple(compress(row.values, chosen))) for row in table.rows)
+    return replace(table, columns=tuple(compress(table.columns, chosen)), rows=tuple(rows))
 
 
 def _tabular(table: Table) -> Iterator[str]:

@@ -63,8 +63,8 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
 
 
 def _cell(value: Value) -> str:
-    text = f"**{escape(value.plain())}**" if value.best else escape(value.plain())
-    return f"{text} ± {value.spread()}" if value.std is not None else text
+    text = escape(value.plain())
+    return (f"**{text}**" if value.best else text) + value.spread(" ± ")
 
 
 def escape(text: str) -> str:
