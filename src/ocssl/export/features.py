@@ -89,11 +89,9 @@ def embed(
             done.append((_write(table, _part(parts, len(done))), count))
             position += count
         found = _join([place for place, _ in done], target, _made_by(encoder, digest))
-        for place in sorted(
-            parts.iterdir(), key=lambda place: place.name == MADE_FROM
-        ):  # last what says whose they are
-            if _is_ours(place):
-                place.unlink()
+        ours = filter(_is_ours, parts.iterdir())
+        for place in sorted(ours, key=lambda place: place.name == MADE_FROM):  # the mark last: it says whose they are
+            place.unlink()
         with contextlib.suppress(OSError):  # what else is there stays
             parts.rmdir()
     return found
@@ -224,57 +222,48 @@ def _finished(parts: Path) -> list[tuple[Path, int]]:
     done: list[tuple[Path, int]] = []
     while (place := _part(parts, len(done))).exists():
         try:
-            done.append((place, _read_part(place)[1]["count"]))
+            done.append((place, _facts(pq.read_table(place).schema)["count"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             break
     return done
 
 
-def _read_part(place: Path) -> tuple[pa.Table, dict[str, Any]]:
-    table = pq.read_table(place)
-    return table.replace_schema_metadata(None), json.loads(table.schema.metadata[b"ocssl"])
+def _facts(part: pa.Schema) -> dict[str, Any]:
+    """The number of images of a part, as ``count``, and name and problem of each that was ``refused``."""
+    facts: dict[str, Any] = json.loads(part.metadata[b"ocssl"])
+    return facts
 
 
 def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded:
+    """Write the rows of all parts into one file."""
     if not places:
         raise DataError("there are no images to embed")
-    parts = [_read_part(place) for place in places] if target.suffix != ".parquet" else []
-    tables = [table for table, _ in parts]
-    facts = [facts for _, facts in parts] or [_read_part(place)[1] for place in places]
+    schemas = [pq.read_schema(place) for place in places]
     metadata = {"ocssl": MARK, "encoder": json.dumps(made_by)}
-    count = 0
+    tables = (pq.read_table(place).replace_schema_metadata(metadata) for place in places)  # one in memory at a time
 
     def write_parquet(draft: Path) -> None:
-        nonlocal count
-        with pq.ParquetWriter(draft, pq.read_schema(places[0]).with_metadata(metadata)) as writer:
-            for place in places:
-                table, _ = _read_part(place)
-                writer.write_table(table.replace_schema_metadata(metadata))
-                count += len(table)
+        with pq.ParquetWriter(draft, schemas[0].with_metadata(metadata)) as writer:
+            for table in tables:
+                writer.write_table(table)
 
     def write_array(draft: Path) -> None:
-        nonlocal count
-        features = np.concatenate([_matrix(table) for table in tables])
-        count = len(features)
         with draft.open("wb") as file:
-            np.save(file, features)
+            np.save(file, np.concatenate([_matrix(table) for table in tables]))
 
     def write_csv(draft: Path) -> None:
-        nonlocal count
         with draft.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            for number, table in enumerate(tables):
-                features = _matrix(table)
-                if not number:
-                    writer.writerow([*COLUMNS.split(","), *(f"f{i}" for i in range(features.shape[1]))])
-                for identity, path, row in zip(
-                    table["id"].to_pylist(), table["path"].to_pylist(), features, strict=True
-                ):
-                    writer.writerow([identity, path, *row.astype(str)])
-                count += len(table)
+            width = schemas[0].field("features").type.list_size
+            writer.writerow([*COLUMNS.split(","), *(f"f{i}" for i in range(width))])
+            for table in tables:
+                rows = zip(table["id"].to_pylist(), table["path"].to_pylist(), _matrix(table), strict=True)
+                writer.writerows([number, path, *features.astype(str)] for number, path, features in rows)
 
     atomic_write(target, {".npy": write_array, ".csv": write_csv}.get(target.suffix, write_parquet))
-    return Embedded(count, tuple((name, problem) for fact in facts for name, problem in fact["refused"]))
+    facts = [_facts(schema) for schema in schemas]
+    refused = tuple((name, problem) for fact in facts for name, problem in fact["refused"])
+    return Embedded(sum(fact["count"] for fact in facts) - len(refused), refused)
 
 
 def _matrix(table: pa.Table) -> np.ndarray:
