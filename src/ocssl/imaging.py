@@ -182,6 +182,21 @@ def open_image(picture: Picture) -> Image.Image:
         raise
 
 
+def file_stamp(picture: object) -> str:
+    """A text that changes when an image's file does; empty for images that are no files.
+
+    >>> file_stamp(b"pixels")
+    ''
+    """
+    if not isinstance(picture, Path):
+        return ""
+    try:
+        facts = picture.stat()
+    except (OSError, ValueError):  # ValueError: a path with a zero byte
+        return ""
+    return f"{facts.st_size} {facts.st_mtime_ns}"
+
+
 def require_bytes(count: int) -> None:
     """Refuse an encoded image by its number of bytes, which is known before it is read.
 

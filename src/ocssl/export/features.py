@@ -25,7 +25,7 @@ from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locke
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
-from ocssl.imaging import BadImage
+from ocssl.imaging import BadImage, file_stamp
 
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
@@ -164,7 +164,7 @@ def _features(
     while True:
         images, places, before = [], [], count
         for item in islice(items, batch):
-            number, name, stamp = start + count, _utf8(item.name), _stamp(item.picture)
+            number, name, stamp = start + count, _utf8(item.name), file_stamp(item.picture)
             count += 1
             row = earlier.get(name, stamp)
             try:
@@ -193,15 +193,6 @@ def _features(
         "features": pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim),
     }
     return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
-
-
-def _stamp(picture: object) -> str:
-    """A text that changes when an image's file does; empty for images that are no files."""
-    try:
-        facts = picture.stat() if isinstance(picture, Path) else None
-    except (OSError, ValueError):
-        return ""
-    return "" if facts is None else f"{facts.st_size} {facts.st_mtime_ns}"
 
 
 def _write(table: pa.Table, path: Path) -> Path:

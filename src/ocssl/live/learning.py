@@ -21,12 +21,12 @@ from ocssl.data.reader import Item
 from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from ocssl.evaluation import alignment, collapsed
-from ocssl.imaging import BadImage, Pixels
+from ocssl.imaging import BadImage, Pixels, file_stamp
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import FEWEST, Gate
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream, reference_images
+from ocssl.live.sources import FolderStream, ImageStream, open_stream, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
