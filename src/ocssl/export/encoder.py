@@ -117,8 +117,13 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     """
     with learner.lock():
         network, facts = copy.deepcopy(learner.network).float(), _facts_of(learner)
-    state, (size, mean, std) = learner.train_state, (facts[name] for name in ("image_size", "mean", "std"))
-    return FrozenEncoder(network, state.encoder.feature_dim, size, mean, std, facts).to(state.device)
+    state = learner.train_state
+    return with_facts(network, state.encoder.feature_dim, facts).to(state.device)
+
+
+def with_facts(backbone: nn.Module, feature_dim: int, facts: Mapping[str, Any]) -> FrozenEncoder:
+    """An encoder with the image size, mean and std of its facts."""
+    return FrozenEncoder(backbone, feature_dim, facts["image_size"], facts["mean"], facts["std"], facts)
 
 
 def publish(encoder: Learner | FrozenEncoder, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
@@ -154,19 +159,19 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     if is_pretrained(str(path)) and not os.path.lexists(path):
         return _pretrained(str(path)).to(device)
     facts, tensors = read_encoder(Path(path))
-    own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
-    spec = own if backbone is None else backbone
+    spec, size = facts["backbone"] if backbone is None else backbone, facts["image_size"]
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    options = backbone_options(facts | {"backbone": spec}) if isinstance(spec, str) else None
+    options = None
     if isinstance(spec, str):
+        options = backbone_options(facts | {"backbone": spec})
         _check_shapes(path, spec, size, options, tensors)
     network, width = build_backbone(spec, size, options)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
-    return FrozenEncoder(network, width, size, mean, std, facts).to(device)
+    return with_facts(network, width, facts).to(device)
 
 
 def _pretrained(name: str) -> FrozenEncoder:
@@ -177,7 +182,7 @@ def _pretrained(name: str) -> FrozenEncoder:
     network, width = build_backbone(known["backbone"], known["image_size"])
     read_weights(name, network, known["backbone"], known["image_size"])
     facts = facts_of({**known, "fit": "squash", "weights": name}, seen=0, cbp=0, ocssl=__version__)
-    return FrozenEncoder(network, width, known["image_size"], known["mean"], known["std"], facts)
+    return with_facts(network, width, facts)
 
 
 def _check_shapes(path: object, name: str, size: int, options: Options | None, tensors: Mapping[str, Tensor]) -> None:
