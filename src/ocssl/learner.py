@@ -85,15 +85,15 @@ class Learner:
         backbone = settings.get("backbone")
         self._module = backbone if isinstance(backbone, nn.Module) else None
         self._given = dict(settings)
-        if "device" in settings and settings["device"] is not None:
+        if settings.get("device") is not None:
             settings["device"] = str(settings["device"])  # a torch.device is taken too
         if self._module is not None:
-            settings.pop("backbone")
-        elif "backbone" in settings and not isinstance(backbone, str | None):
+            del settings["backbone"]
+        elif not isinstance(backbone, str | None):
             raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
-        own = self._module is not None
-        settings = settings if restored else with_source(settings, self._module)
-        self.config = parse_learner(settings, own_backbone=own)
+        if not restored:
+            settings = with_source(settings, self._module)
+        self.config = parse_learner(settings, own_backbone=self._module is not None)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
         self._process = os.getpid()
@@ -144,7 +144,16 @@ class Learner:
         """
         pixels = self._pixels(images)
         with self._alone(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
-            return self._partial_fit(pixels, callback, advance)
+            with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
+                arrived = pixels.to(self.train_state.device, non_blocking=True)
+                self._pending = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
+            while self.pending >= self.config.stream_batch:
+                self._fit_next()
+                advance(self.config.stream_batch)
+                if callback is not None:
+                    callback(self)
+            self._pending = self._pending.clone()  # a slice would hold the memory of all
+        return self
 
     def _pixels(self, images: Images) -> Tensor:
         return as_uint8(images, self.config.image_size, self.config.fit, self.config.pixel_range)
@@ -163,24 +172,6 @@ class Learner:
         finally:
             self._learning.release()
 
-    def _partial_fit(
-        self, pixels: Tensor, callback: Callable[[Learner], object] | None, advance: Callable[[int], None]
-    ) -> Learner:
-        with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
-            arrived = pixels.to(self.train_state.device, non_blocking=True)
-            queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
-        whole = len(queue) - len(queue) % self.config.stream_batch
-        for start in range(0, whole, self.config.stream_batch):
-            # What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
-            with self._lock:
-                self._pending = queue[start + self.config.stream_batch :]
-                self._fit(queue[start : start + self.config.stream_batch])
-            advance(self.config.stream_batch)
-            if callback is not None:
-                callback(self)
-        self._pending = queue[whole:].clone()
-        return self
-
     def flush(self) -> Learner:
         """Train on the images that wait for a full minibatch, as a smaller one.
 
@@ -191,10 +182,7 @@ class Learner:
             raise InputError("one waiting image cannot be trained on in variant authors; send at least one more first")
         with self._alone():
             while self.pending:
-                with self._lock:
-                    size = self.config.stream_batch
-                    stream, self._pending = self._pending[:size], self._pending[size:]
-                    self._fit(stream)
+                self._fit_next()
         return self
 
     def boundary(self) -> Learner:
@@ -216,6 +204,16 @@ class Learner:
     def pending(self) -> int:
         """How many images wait for a full minibatch."""
         return len(self._pending)
+
+    def _fit_next(self) -> None:
+        """Train on the first of the images that wait, at most a minibatch.
+
+        What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
+        """
+        size = self.config.stream_batch
+        with self._lock:
+            stream, self._pending = self._pending[:size], self._pending[size:]
+            self._fit(stream)
 
     def _fit(self, stream: Tensor) -> None:
         train_state = self.train_state
