@@ -328,8 +328,7 @@ def _hexagon(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Value, chroma and hue (in sectors, 0 to 6) of RGB images, each ``(n, 1, h, w)``."""
     value, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     chroma = value - low
-    red, green, blue = images.unbind(1)
-    red, green, blue = red[:, None], green[:, None], blue[:, None]
+    red, green, blue = images.split(1, dim=1)
     safe = torch.where(chroma > 0, chroma, torch.ones_like(chroma))
     hue = torch.where(
         value == red,
