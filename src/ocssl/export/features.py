@@ -132,7 +132,7 @@ class _Earlier:
             if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
                 return
             names = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True)
-            self._features = np.stack(table["features"].to_numpy()) if len(table) else np.empty((0, 0), np.float32)
+            self._features = _matrix(table)
             self._rows = {(path, stamp): row for row, (path, stamp) in enumerate(names) if stamp}
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             self._rows = {}
