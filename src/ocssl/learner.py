@@ -31,6 +31,8 @@ from ocssl.registry import unknown
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
+MISFITS = (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError)
+"""Errors of a saved state that does not fit its settings, or this version."""
 
 
 class LearnerSnapshot(NamedTuple):
@@ -41,7 +43,7 @@ class LearnerSnapshot(NamedTuple):
 
 
 class _Signature:
-    """Read off the declarations when it is asked for."""
+    """The signature of a learner, made of the declared settings when it is asked for."""
 
     def __get__(self, instance: object, owner: type) -> Signature:
         return signature()
@@ -160,7 +162,10 @@ class Learner:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a second call that learns: both would cut the images that wait. A fork has locks that nobody opens."""
+        """Refuse a second call that learns: both would take the same waiting images.
+
+        A learner that a fork copied is refused, too: a lock that was closed at the fork is never opened there.
+        """
         if self._process != os.getpid():
             raise ConfigError(
                 "this learner was copied by a fork; load a saved one there, or start the process by spawn"
@@ -377,22 +382,11 @@ class Learner:
                 raise unknown("setting", name, known, list_all=False)
         before: dict[str, Any] = {}
         try:
-            found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
-            if not isinstance(found, dict):
-                raise CheckpointError(
-                    f"'{path}' cannot be read as a saved learner: its config holds no settings by name"
-                )
-            before = found
-            if backbone is not None:
-                before["backbone"] = backbone
-            elif before["backbone"] is None:
-                raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            if why := lost_part(before):
-                raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+            before = _saved_settings(path, facts, backbone)
             learner = cls._restored({**before, **overrides}, facts, tensors)
-        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
+        except MISFITS as error:
             others = [name for name in overrides if overrides[name] != before.get(name)]
-            if others and cls._fits(before, facts, tensors):
+            if before and others and cls._fits(before, facts, tensors):
                 if all(known[name].marks.affects == "nothing" for name in others):
                     raise
                 said = " and ".join(f"{name}={overrides[name]!r}" for name in others if name != "device")
@@ -421,7 +415,7 @@ class Learner:
         """Whether a saved state can be loaded with its own settings."""
         try:
             cls._restored({**given, "device": "cpu"}, facts, tensors)
-        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError):
+        except MISFITS:
             return False
         return True
 
@@ -489,3 +483,16 @@ class Learner:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
+
+
+def _saved_settings(path: str | Path, facts: Mapping[str, Any], backbone: nn.Module | None) -> dict[str, Any]:
+    """The settings of a saved learner, with the module that its backbone is, where it is the user's own."""
+    found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+    if not isinstance(found, dict):
+        raise CheckpointError(f"'{path}' cannot be read as a saved learner: its config holds no settings by name")
+    if backbone is None and found["backbone"] is None:
+        raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+    settings = found if backbone is None else {**found, "backbone": backbone}
+    if why := lost_part(settings):
+        raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+    return settings
