@@ -406,7 +406,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     small = isinstance(batch, int) and batch <= SMALL_BATCH
     found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
     for part in filter(None, (parts.strategy, parts.method)):
-        for name, value in _counting(_defaults(part), chosen, parts).items():
+        for name, value in _applicable(_defaults(part), chosen, parts).items():
             found[name] = value[0 if small else 1] if isinstance(value, ByBatch) else value
     return found
 
@@ -416,15 +416,20 @@ def _defaults(part: type) -> dict[str, Any]:
     return {name: value for kind in reversed(part.__mro__) for name, value in vars(kind).get("defaults", {}).items()}
 
 
-def _counting(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
-    """Defaults for settings of the core and of those parts that they name, or that may be any."""
-    read, named = set(LearnerConfig.model_fields) - REGISTRIES.keys(), set()
+def _applicable(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """Those of a part's defaults for settings of other parts that apply to the parts chosen here.
+
+    One for a setting of the core always applies. One for a setting of the method or of the optimiser applies unless the
+    defaults name another method or optimiser; one called ``lars.lr`` applies with LARS alone.
+    """
+    names = set(LearnerConfig.model_fields) - REGISTRIES.keys()
     for kind, part in (("method", parts.method), ("optimizer", parts.optimizer)):
         if part is not None:
-            named |= {f"{chosen[kind]}.{name}" for name in part.Options.model_fields}
+            options = part.Options.model_fields
+            names |= {f"{chosen[kind]}.{name}" for name in options}
             if chosen[kind] == usual.get(kind, chosen[kind]):
-                read |= part.Options.model_fields.keys()
-    return {name.rpartition(".")[2]: value for name, value in usual.items() if name in read | named}
+                names |= options.keys()
+    return {name.rpartition(".")[2]: value for name, value in usual.items() if name in names}
 
 
 def _check(config: LearnerConfig, parts: Parts) -> None:

@@ -115,7 +115,7 @@ def marks(field: FieldInfo) -> Marks:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's own; containers inside out."""
+    """NumPy's numbers and arrays as Python's numbers and tuples; other values as they are."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
