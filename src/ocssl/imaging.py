@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ocssl.common.console import warn
 from ocssl.common.files import read_file
-from ocssl.errors import InputError
+from ocssl.errors import ConfigError, InputError
 
 Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
@@ -160,6 +160,19 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
         height, width = tensor.shape[2:]
         raise InputError(f"images are {height}×{width}, but this learner was built with image_size={image_size}")
     return _to_bytes(tensor)
+
+
+def check_batch(batch: int) -> int:
+    """How many images go through a network at once, as a whole number of at least 1.
+
+    >>> check_batch(2.5)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: batch must be a whole number of at least 1, not 2.5
+    """
+    if not hasattr(batch, "__index__") or batch < 1:
+        raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
+    return int(batch)
 
 
 def open_image(picture: Picture) -> Image.Image:

@@ -25,7 +25,7 @@ from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
-from ocssl.imaging import Images, as_uint8
+from ocssl.imaging import Images, as_uint8, check_batch
 from ocssl.plugins import changed, recall_saved
 from ocssl.registry import unknown
 from ocssl.version import __version__
@@ -273,9 +273,7 @@ class Learner:
         Args:
             full_precision: no lower precision than float32, whatever ``precision`` says.
         """
-        if not hasattr(batch, "__index__") or batch < 1:
-            raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
-        train_state, batch = self.train_state, int(batch)
+        train_state, batch = self.train_state, check_batch(batch)
         pixels = self._pixels(images)
         network = train_state.deployed
         lower = train_state.autocast is not None and not full_precision

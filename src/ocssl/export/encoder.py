@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.imaging import Fit, Images, as_uint8
+from ocssl.imaging import Fit, Images, as_uint8, check_batch
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.options import Options
@@ -79,8 +79,7 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
-        if batch < 1:
-            raise ConfigError(f"batch must be a whole number of at least 1, not {batch}")
+        batch = check_batch(batch)
         device, pixels = self.mean.device, as_uint8(images, self.image_size, self.fit, self.pixel_range)
         was_training = self.training
         self.eval()
