@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -58,10 +58,6 @@ class Draws:
     blends: Tensor
     hue_after: Tensor
     gray: Tensor
-
-    def rows(self, index: slice) -> Draws:
-        """The draws of some views only."""
-        return Draws(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
 @register("simclr")
