@@ -233,9 +233,9 @@ class Gate:
             one = self._finite(learner)
             if judged.keeps_up(one) and self._agreement(one) >= self._least:
                 found[share] = one
-        share, chosen = max(found.items(), key=lambda mixed: (judged.ordered and judged.score(mixed[1]), mixed[0]))
+        share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
-        return chosen, share > 0
+        return found[share], share > 0
 
     def _finite(self, learner: Learner) -> Measured:
         """A copy of the learner's encoder as it is now."""

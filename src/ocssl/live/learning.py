@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +287,10 @@ class _Session:
             self._monitor.add(batch)
             size = self.learner.config.stream_batch
             while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
-                part, batch = batch.split([n := min(size - self.learner.pending % size, len(batch)), len(batch) - n])
+                room = size - self.learner.pending % size
+                part, batch = batch[:room], batch[room:]
                 self.gate.sample.add(part)
-                self._if_finite(lambda part=part: self.learner.partial_fit(part))  # type: ignore[misc]
+                self._if_finite(partial(self.learner.partial_fit, part))
                 if self.gate.due(self.learner):
                     self._check()
 
