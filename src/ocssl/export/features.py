@@ -78,7 +78,7 @@ def embed(
     with writing(target), locked(parts):
         digest = encoder_digest(encoder)
         _check_same(parts, hashlib.sha256(f"{digest}\n{_utf8(reader.identity())}".encode()).hexdigest())
-        done, earlier = _finished(parts), _Earlier(target, digest)
+        done, earlier = _finished(parts), _earlier(target, digest)
         position = sum(count for _, count in done)
         progress(position)
         items = reader.items(position)
@@ -120,27 +120,22 @@ def _is_ours(place: Path) -> bool:
     return part or place.name == MADE_FROM or is_draft(place, MADE_FROM)
 
 
-class _Earlier:
-    """The rows of the file that is there, where the same encoder made it; none otherwise."""
+Rows = dict[tuple[str, str], np.ndarray]
+"""Features by name and stamp of their image."""
 
-    def __init__(self, target: Path, digest: str) -> None:
-        self._rows: dict[tuple[str, str], int] = {}
-        if target.suffix != ".parquet" or not target.is_file():
-            return
-        try:
-            table = pq.read_table(target)
-            if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
-                return
-            names = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True)
-            self._features = _matrix(table)
-            self._rows = {(path, stamp): row for row, (path, stamp) in enumerate(names) if stamp}
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            self._rows = {}
 
-    def get(self, name: str, stamp: str) -> np.ndarray | None:
-        """The features of an image that is as it was."""
-        row = self._rows.get((name, stamp))
-        return None if row is None else self._features[row]
+def _earlier(target: Path, digest: str) -> Rows:
+    """The rows of the file that is there, where the same encoder made it and where images have stamps."""
+    if target.suffix != ".parquet" or not target.is_file():
+        return {}
+    try:
+        table = pq.read_table(target)
+        if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
+            return {}
+        rows = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), _matrix(table), strict=True)
+        return {(name, stamp): features for name, stamp, features in rows if stamp}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+        return {}
 
 
 def _features(
@@ -149,7 +144,7 @@ def _features(
     start: int,
     batch: int,
     progress: Callable[[int], object],
-    earlier: _Earlier,
+    earlier: Rows,
 ) -> tuple[pa.Table, int]:
     """The table of one part, and its number of images; its metadata name the refused ones.
 
@@ -166,7 +161,7 @@ def _features(
         for item in islice(items, batch):
             number, name, stamp = start + count, _utf8(item.name), file_stamp(item.picture)
             count += 1
-            row = earlier.get(name, stamp)
+            row = earlier.get((name, stamp))
             try:
                 if row is None:
                     images.append(item.decode(encoder.image_size, encoder.fit, encoder.pixel_range))
