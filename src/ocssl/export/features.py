@@ -120,11 +120,11 @@ def _is_ours(place: Path) -> bool:
     return part or place.name == MADE_FROM or is_draft(place, MADE_FROM)
 
 
-Rows = dict[tuple[str, str], np.ndarray]
+_Rows = dict[tuple[str, str], np.ndarray]
 """Features by name and stamp of their image."""
 
 
-def _earlier(target: Path, digest: str) -> Rows:
+def _earlier(target: Path, digest: str) -> _Rows:
     """The rows of the file that is there, where the same encoder made it and where images have stamps."""
     if target.suffix != ".parquet" or not target.is_file():
         return {}
@@ -144,7 +144,7 @@ def _features(
     start: int,
     batch: int,
     progress: Callable[[int], object],
-    earlier: Rows,
+    earlier: _Rows,
 ) -> tuple[pa.Table, int]:
     """The table of one part, and its number of images; its metadata name the refused ones.
 
