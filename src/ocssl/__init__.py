@@ -20,15 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Learner", "__version__", "budget", "checks", "data", "distributed", "memory", "methods", "strategies"]
 
-_PACKAGES = {"budget", "checks", "data", "distributed", "memory", "methods", "strategies"}
-
 
 def __getattr__(name: str) -> Any:
     if name == "Learner":
         from ocssl.learner import Learner
 
         return Learner
-    if name in _PACKAGES:
+    if name in __all__:
         return importlib.import_module(f"ocssl.{name}")
     raise AttributeError(f"module 'ocssl' has no attribute '{name}'")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -58,10 +58,6 @@ class Draws:
     blends: Tensor
     hue_after: Tensor
     gray: Tensor
-
-    def rows(self, index: slice) -> Draws:
-        """The draws of some views only."""
-        return Draws(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
 
 @register("simclr")
@@ -328,8 +324,7 @@ def _hexagon(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Value, chroma and hue (in sectors, 0 to 6) of RGB images, each ``(n, 1, h, w)``."""
     value, low = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
     chroma = value - low
-    red, green, blue = images.unbind(1)
-    red, green, blue = red[:, None], green[:, None], blue[:, None]
+    red, green, blue = images.split(1, dim=1)
     safe = torch.where(chroma > 0, chroma, torch.ones_like(chroma))
     hue = torch.where(
         value == red,

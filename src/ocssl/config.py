@@ -52,6 +52,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "backbone": backbones.registry,
 }
 """Where the parts of a learner are registered, by the setting that names one."""
+NAMING = (*REGISTRIES, "variant")
+"""Settings that choose the parts of a learner."""
 
 
 class LearnerConfig(Options):
@@ -153,7 +155,7 @@ class LearnerConfig(Options):
 
     def parts(self) -> Parts:
         """The classes that its names choose."""
-        return _parts(self.model_dump(include={"variant", *REGISTRIES}))
+        return _parts(self.model_dump(include={*NAMING}))
 
     def named_parts(self) -> Iterator[tuple[Registry[Any], str]]:
         """The parts that it names, each with its registry."""
@@ -254,7 +256,7 @@ def _read_by_parts(found: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[
     """What is chosen, and of the rest what the parts read."""
     if found.keys() == chosen.keys():
         return dict(chosen)
-    read = known_names({name: value for name, value in found.items() if isinstance(value, str)})
+    read = known_names(found)
     return {name: value for name, value in found.items() if name in chosen or name in read}
 
 
@@ -295,10 +297,7 @@ def unread(given: Mapping[str, Any]) -> set[str]:
 
 def known_names(given: Mapping[str, Any]) -> set[str]:
     """Names of all settings that the parts named in ``given`` read."""
-    names = {name: given[name] for name in (*REGISTRIES, "variant") if given.get(name) is not None}
-    if isinstance(names.get("backbone"), str):
-        names["backbone"] = backbones.split_name(names["backbone"])[0]
-    names = {**names, **_names({"backbone": default_of(LearnerConfig.model_fields["backbone"]), **names})}
+    names = _names({name: given[name] for name in NAMING if isinstance(given.get(name), str)})
     return set(combine(LearnerConfig, *_parts(names).options()).model_fields)
 
 
@@ -309,9 +308,8 @@ def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
     {'lr': 0.1, 'strategy': 'finetune'}
     """
     kept = {name: value for name, value in given.items() if name not in changes}
-    if any(name in REGISTRIES for name in changes):
-        names = {name: value for name, value in (kept | dict(changes)).items() if isinstance(value, str)}
-        read = known_names({name: value for name, value in names.items() if name in REGISTRIES})
+    if not changes.keys().isdisjoint(NAMING):
+        read = known_names({**kept, **changes})
         kept = {name: value for name, value in kept.items() if name in read}
     return {**kept, **changes}
 
@@ -357,16 +355,16 @@ def signature() -> Signature:
 
 def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The names of the parts and the variant: as chosen, or the strategy's own choice."""
-    for name in (*REGISTRIES, "variant"):
-        if name in chosen and not isinstance(chosen[name], str | None):
+    for name in NAMING:
+        if not isinstance(chosen.get(name), str | None):
             raise ConfigError(f"{name} must be a name, not {shown(chosen[name])}")
-    usual = {name: default_of(LearnerConfig.model_fields[name]) for name in (*REGISTRIES, "variant")}
-    named = usual | dict(chosen)
+    usual = {name: default_of(LearnerConfig.model_fields[name]) for name in NAMING}
+    named = {**usual, **chosen}
     strategy = strategies.registry.get(named["strategy"], named["variant"])
     own = _defaults(strategy)
     found = {name: chosen.get(name, own.get(name, value)) for name, value in usual.items()}
     if strategy.own_loss:
-        if "method" in chosen and chosen["method"] is not None:
+        if chosen.get("method") is not None:
             raise ConfigError(
                 f"strategy '{found['strategy']}' has a loss of its own; leave method '{chosen['method']}' out"
             )
@@ -408,7 +406,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     small = isinstance(batch, int) and batch <= SMALL_BATCH
     found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
     for part in filter(None, (parts.strategy, parts.method)):
-        for name, value in _counting(_defaults(part), chosen, parts).items():
+        for name, value in _applicable(_defaults(part), chosen, parts).items():
             found[name] = value[0 if small else 1] if isinstance(value, ByBatch) else value
     return found
 
@@ -418,15 +416,20 @@ def _defaults(part: type) -> dict[str, Any]:
     return {name: value for kind in reversed(part.__mro__) for name, value in vars(kind).get("defaults", {}).items()}
 
 
-def _counting(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
-    """Defaults for settings of the core and of those parts that they name, or that may be any."""
-    read, named = set(LearnerConfig.model_fields) - REGISTRIES.keys(), set()
+def _applicable(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
+    """Those of a part's defaults for settings of other parts that apply to the parts chosen here.
+
+    One for a setting of the core always applies. One for a setting of the method or of the optimiser applies unless the
+    defaults name another method or optimiser; one called ``lars.lr`` applies with LARS alone.
+    """
+    names = set(LearnerConfig.model_fields) - REGISTRIES.keys()
     for kind, part in (("method", parts.method), ("optimizer", parts.optimizer)):
         if part is not None:
-            named |= {f"{chosen[kind]}.{name}" for name in part.Options.model_fields}
+            options = part.Options.model_fields
+            names |= {f"{chosen[kind]}.{name}" for name in options}
             if chosen[kind] == usual.get(kind, chosen[kind]):
-                read |= part.Options.model_fields.keys()
-    return {name.rpartition(".")[2]: value for name, value in usual.items() if name in read | named}
+                names |= options.keys()
+    return {name.rpartition(".")[2]: value for name, value in usual.items() if name in names}
 
 
 def _check(config: LearnerConfig, parts: Parts) -> None:

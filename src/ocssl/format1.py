@@ -22,22 +22,12 @@ OPTIONS = {
     "normalize": "normalize_features",
 }
 """Options that were renamed."""
+_SCALE = {"joint_pairs": False, "relation_pass": False, "own_pair": "excluded", "past_head": "copied"}
 RAN: dict[tuple[str, str], dict[str, Any]] = {
     ("minred", "authors"): {"newcomers": "compete", "insert_mode": "evaluation", "partial_batches": False},
     ("minred", "origin"): {"selection": "simultaneous", "drop_oldest": False},
-    ("scale", "authors"): {
-        "joint_pairs": False,
-        "relation_pass": False,
-        "own_pair": "excluded",
-        "past_head": "copied",
-    },
-    ("scale", "origin"): {
-        "joint_pairs": False,
-        "relation_pass": False,
-        "own_pair": "excluded",
-        "past_head": "copied",
-        "normalize_features": True,
-    },
+    ("scale", "authors"): _SCALE,
+    ("scale", "origin"): _SCALE | {"normalize_features": True},
     ("osiris-r", "authors"): {"separate_heads": False},
     ("osiris-r", "origin"): {"separate_heads": False, "plain_heads": False, "late_replay": False},
     ("cassle", "origin"): {"distance": "method"},

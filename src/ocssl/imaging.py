@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ocssl.common.console import warn
 from ocssl.common.files import read_file
-from ocssl.errors import InputError
+from ocssl.errors import ConfigError, InputError
 
 Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
@@ -134,16 +134,19 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
     >>> as_uint8([np.zeros((48, 64), dtype=np.uint8), np.zeros((9, 9, 4), dtype=np.uint8)], 32).shape
     torch.Size([2, 3, 32, 32])
     """
+    if isinstance(images, Image.Image):
+        images = [images]
     if isinstance(images, Tensor):
         tensor = images
     elif isinstance(images, np.ndarray):
         batch = _as_batch(images)
-        ready = batch.shape[1:] == (image_size, image_size, 3) and batch.dtype != np.uint16
-        tensor = _from_array(batch) if ready else _from_list([*batch], image_size, fit, pixel_range)
+        if batch.shape[1:] == (image_size, image_size, 3) and batch.dtype != np.uint16:
+            # torch warns of memory that it may not write to, such as a mapped file: copy that.
+            tensor = torch.from_numpy(np.require(batch, requirements=["C", "W"])).permute(0, 3, 1, 2)
+        else:
+            tensor = _from_list([*batch], image_size, fit, pixel_range)
     elif isinstance(images, (list, tuple)):
         tensor = _from_list(images, image_size, fit, pixel_range)
-    elif isinstance(images, Image.Image):
-        tensor = _from_list([images], image_size, fit, pixel_range)
     else:
         raise InputError(
             "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images or arrays, "
@@ -157,6 +160,19 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
         height, width = tensor.shape[2:]
         raise InputError(f"images are {height}×{width}, but this learner was built with image_size={image_size}")
     return _to_bytes(tensor)
+
+
+def check_batch(batch: int) -> int:
+    """How many images go through a network at once, as a whole number of at least 1.
+
+    >>> check_batch(2.5)
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: batch must be a whole number of at least 1, not 2.5
+    """
+    if not hasattr(batch, "__index__") or batch < 1:
+        raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
+    return int(batch)
 
 
 def open_image(picture: Picture) -> Image.Image:
@@ -180,6 +196,21 @@ def open_image(picture: Picture) -> Image.Image:
         if picture[:4] in (b"II*\0", b"MM\0*"):
             raise BadImage("it is a TIFF file of a kind that Pillow cannot read, such as colours as floats") from error
         raise
+
+
+def file_stamp(picture: object) -> str:
+    """A text that changes when an image's file does; empty for images that are no files.
+
+    >>> file_stamp(b"pixels")
+    ''
+    """
+    if not isinstance(picture, Path):
+        return ""
+    try:
+        facts = picture.stat()
+    except (OSError, ValueError):  # ValueError: a path with a zero byte
+        return ""
+    return f"{facts.st_size} {facts.st_mtime_ns}"
 
 
 def require_bytes(count: int) -> None:
@@ -380,13 +411,6 @@ def _as_batch(array: np.ndarray) -> np.ndarray:
         hint = " (channels first? pass a tensor, or move the axis)" if first else ""
         raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}{hint}")
     return array
-
-
-def _from_array(array: np.ndarray) -> Tensor:
-    if array.ndim != 4 or array.shape[3] != 3:
-        raise InputError(f"an array of {array.dtype} must be (n, height, width, 3), not {array.shape}")
-    # torch warns of memory that it may not write to, such as a mapped file: copy that.
-    return torch.from_numpy(np.require(array, requirements=["C", "W"])).permute(0, 3, 1, 2)
 
 
 def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:

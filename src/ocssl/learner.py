@@ -25,12 +25,14 @@ from ocssl.device import oom_guard
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
-from ocssl.imaging import Images, as_uint8
+from ocssl.imaging import Images, as_uint8, check_batch
 from ocssl.plugins import changed, recall_saved
 from ocssl.registry import unknown
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
+MISFITS = (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError)
+"""Errors of a saved state that does not fit its settings, or this version."""
 
 
 class LearnerSnapshot(NamedTuple):
@@ -41,7 +43,7 @@ class LearnerSnapshot(NamedTuple):
 
 
 class _Signature:
-    """Read off the declarations when it is asked for."""
+    """The signature of a learner, made of the declared settings when it is asked for."""
 
     def __get__(self, instance: object, owner: type) -> Signature:
         return signature()
@@ -85,15 +87,15 @@ class Learner:
         backbone = settings.get("backbone")
         self._module = backbone if isinstance(backbone, nn.Module) else None
         self._given = dict(settings)
-        if "device" in settings and settings["device"] is not None:
+        if settings.get("device") is not None:
             settings["device"] = str(settings["device"])  # a torch.device is taken too
         if self._module is not None:
-            settings.pop("backbone")
-        elif "backbone" in settings and not isinstance(backbone, str | None):
+            del settings["backbone"]
+        elif not isinstance(backbone, str | None):
             raise ConfigError(f"backbone must be a name or a module, not {backbone!r}")
-        own = self._module is not None
-        settings = settings if restored else with_source(settings, self._module)
-        self.config = parse_learner(settings, own_backbone=own)
+        if not restored:
+            settings = with_source(settings, self._module)
+        self.config = parse_learner(settings, own_backbone=self._module is not None)
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
         self._process = os.getpid()
@@ -144,14 +146,26 @@ class Learner:
         """
         pixels = self._pixels(images)
         with self._alone(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
-            return self._partial_fit(pixels, callback, advance)
+            with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
+                arrived = pixels.to(self.train_state.device, non_blocking=True)
+                self._pending = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
+            while self.pending >= self.config.stream_batch:
+                self._fit_next()
+                advance(self.config.stream_batch)
+                if callback is not None:
+                    callback(self)
+            self._pending = self._pending.clone()  # a slice would hold the memory of all
+        return self
 
     def _pixels(self, images: Images) -> Tensor:
         return as_uint8(images, self.config.image_size, self.config.fit, self.config.pixel_range)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a second call that learns: both would cut the images that wait. A fork has locks that nobody opens."""
+        """Refuse a second call that learns: both would take the same waiting images.
+
+        A learner that a fork copied is refused, too: a lock that was closed at the fork is never opened there.
+        """
         if self._process != os.getpid():
             raise ConfigError(
                 "this learner was copied by a fork; load a saved one there, or start the process by spawn"
@@ -163,24 +177,6 @@ class Learner:
         finally:
             self._learning.release()
 
-    def _partial_fit(
-        self, pixels: Tensor, callback: Callable[[Learner], object] | None, advance: Callable[[int], None]
-    ) -> Learner:
-        with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
-            arrived = pixels.to(self.train_state.device, non_blocking=True)
-            queue = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
-        whole = len(queue) - len(queue) % self.config.stream_batch
-        for start in range(0, whole, self.config.stream_batch):
-            # What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
-            with self._lock:
-                self._pending = queue[start + self.config.stream_batch :]
-                self._fit(queue[start : start + self.config.stream_batch])
-            advance(self.config.stream_batch)
-            if callback is not None:
-                callback(self)
-        self._pending = queue[whole:].clone()
-        return self
-
     def flush(self) -> Learner:
         """Train on the images that wait for a full minibatch, as a smaller one.
 
@@ -191,10 +187,7 @@ class Learner:
             raise InputError("one waiting image cannot be trained on in variant authors; send at least one more first")
         with self._alone():
             while self.pending:
-                with self._lock:
-                    size = self.config.stream_batch
-                    stream, self._pending = self._pending[:size], self._pending[size:]
-                    self._fit(stream)
+                self._fit_next()
         return self
 
     def boundary(self) -> Learner:
@@ -216,6 +209,16 @@ class Learner:
     def pending(self) -> int:
         """How many images wait for a full minibatch."""
         return len(self._pending)
+
+    def _fit_next(self) -> None:
+        """Train on the first of the images that wait, at most a minibatch.
+
+        What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
+        """
+        size = self.config.stream_batch
+        with self._lock:
+            stream, self._pending = self._pending[:size], self._pending[size:]
+            self._fit(stream)
 
     def _fit(self, stream: Tensor) -> None:
         train_state = self.train_state
@@ -270,9 +273,7 @@ class Learner:
         Args:
             full_precision: no lower precision than float32, whatever ``precision`` says.
         """
-        if not hasattr(batch, "__index__") or batch < 1:
-            raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
-        train_state, batch = self.train_state, int(batch)
+        train_state, batch = self.train_state, check_batch(batch)
         pixels = self._pixels(images)
         network = train_state.deployed
         lower = train_state.autocast is not None and not full_precision
@@ -379,22 +380,11 @@ class Learner:
                 raise unknown("setting", name, known, list_all=False)
         before: dict[str, Any] = {}
         try:
-            found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
-            if not isinstance(found, dict):
-                raise CheckpointError(
-                    f"'{path}' cannot be read as a saved learner: its config holds no settings by name"
-                )
-            before = found
-            if backbone is not None:
-                before["backbone"] = backbone
-            elif before["backbone"] is None:
-                raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-            if why := lost_part(before):
-                raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+            before = _saved_settings(path, facts, backbone)
             learner = cls._restored({**before, **overrides}, facts, tensors)
-        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
+        except MISFITS as error:
             others = [name for name in overrides if overrides[name] != before.get(name)]
-            if others and cls._fits(before, facts, tensors):
+            if before and others and cls._fits(before, facts, tensors):
                 if all(known[name].marks.affects == "nothing" for name in others):
                     raise
                 said = " and ".join(f"{name}={overrides[name]!r}" for name in others if name != "device")
@@ -423,7 +413,7 @@ class Learner:
         """Whether a saved state can be loaded with its own settings."""
         try:
             cls._restored({**given, "device": "cpu"}, facts, tensors)
-        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError):
+        except MISFITS:
             return False
         return True
 
@@ -491,3 +481,16 @@ class Learner:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
+
+
+def _saved_settings(path: str | Path, facts: Mapping[str, Any], backbone: nn.Module | None) -> dict[str, Any]:
+    """The settings of a saved learner, with the module that its backbone is, where it is the user's own."""
+    found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+    if not isinstance(found, dict):
+        raise CheckpointError(f"'{path}' cannot be read as a saved learner: its config holds no settings by name")
+    if backbone is None and found["backbone"] is None:
+        raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+    settings = found if backbone is None else {**found, "backbone": backbone}
+    if why := lost_part(settings):
+        raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+    return settings

@@ -115,7 +115,7 @@ def marks(field: FieldInfo) -> Marks:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's own; containers inside out."""
+    """NumPy's numbers and arrays as Python's numbers and tuples; other values as they are."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -173,7 +173,7 @@ def validate(model: type[O], given: Mapping[str, Any], prefix: str = "") -> O:
     try:
         return model.model_validate({name: _plain(value) for name, value in given.items()})
     except ValidationError as error:
-        raise one_sentence(error, model, prefix) from error
+        raise _one_sentence(error, model, prefix) from error
 
 
 def _number(value: Any) -> str:
@@ -181,18 +181,17 @@ def _number(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def one_sentence(error: ValidationError, model: type[BaseModel] | None = None, prefix: str = "") -> ConfigError:
+def _one_sentence(error: ValidationError, model: type[BaseModel], prefix: str) -> ConfigError:
     """What pydantic found wrong first, as one sentence that says what is allowed."""
     first = error.errors()[0]
     if first["type"] == "value_error":  # a sentence of our own
         return ConfigError(str(first["ctx"]["error"]))
     path = [str(step) for step in first["loc"]]
-    field = model.model_fields.get(path[0]) if model is not None and path else None
-    name = prefix + (path[0] if field is not None else ".".join(path))
-    if field is not None:
-        value = first["input"] if len(path) == 1 else error.errors()[0]["input"]
-        return ConfigError(f"{name} must be {describe(field)}, not {shown(value)}")
-    return ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}, not {shown(first['input'])}")
+    if path and path[0] in model.model_fields:
+        allowed = describe(model.model_fields[path[0]])
+        return ConfigError(f"{prefix}{path[0]} must be {allowed}, not {shown(first['input'])}")
+    message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+    return ConfigError(f"{prefix}{'.'.join(path)}: {message}, not {shown(first['input'])}")
 
 
 def describe(field: FieldInfo) -> str:
@@ -244,7 +243,8 @@ def _bounds(field: FieldInfo) -> str:
                 high = f"below {_number(entry.lt)}"
     if low.startswith("of at least") and high.startswith("at most"):
         return f" from {low.removeprefix('of at least ')} to {high.removeprefix('at most ')}"
-    return "".join(f" {word}" for word in (" and ".join(filter(None, (low, high))),) if word)
+    limits = " and ".join(filter(None, (low, high)))
+    return f" {limits}" if limits else ""
 
 
 @dataclass(frozen=True)
@@ -313,11 +313,12 @@ def declared(options: Mapping[tuple[str, str], Mapping[str, FieldInfo]]) -> dict
     result = {}
     for name, fields in found.items():
         owners: dict[str, list[str]] = {}
-        for kind, owner in fields:
-            if kind and owner not in owners.setdefault(kind, []):
-                owners[kind].append(owner)
-        defaults = {part: default_of(field) for (_, part), field in reversed(fields.items())}
-        result[name] = Declared(name, next(iter(fields.values())), owners, dict(reversed(defaults.items())))
+        defaults: dict[str, Any] = {}
+        for (kind, owner), field in fields.items():
+            if kind:
+                owners.setdefault(kind, []).append(owner)
+            defaults.setdefault(owner, default_of(field))
+        result[name] = Declared(name, next(iter(fields.values())), owners, defaults)
     return result
 
 

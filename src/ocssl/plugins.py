@@ -70,12 +70,7 @@ def import_plugin(module: str, *, here: bool = False) -> None:
 def import_plugins() -> None:
     """Import the modules that ``OCSSL_PLUGINS`` names."""
     for module in named():
-        try:
-            import_plugin(module, here=True)
-        except Exception as error:
-            raise ConfigError(
-                f"cannot import '{module}' of {PLUGINS}: {reason(error)}; correct it, or put its folder on PYTHONPATH"
-            ) from error
+        _import_or_refuse(module, f"'{module}' of {PLUGINS}", here=True)
 
 
 def named() -> list[str]:
@@ -96,15 +91,18 @@ def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> N
         here: as for :func:`import_plugin`.
     """
     for module in modules:
-        try:
-            import_plugin(module, here=here)
-        except Exception as error:
-            raise ConfigError(
-                f"cannot import plugin '{module}' of {where}: {reason(error)}; correct it, or put its folder on "
-                "PYTHONPATH"
-            ) from error
+        _import_or_refuse(module, f"plugin '{module}' of {where}", here)
     if modules:
         os.environ[PLUGINS] = ",".join(dict.fromkeys([*named(), *modules]))
+
+
+def _import_or_refuse(module: str, what: str, here: bool) -> None:
+    try:
+        import_plugin(module, here=here)
+    except Exception as error:
+        raise ConfigError(
+            f"cannot import {what}: {reason(error)}; correct it, or put its folder on PYTHONPATH"
+        ) from error
 
 
 def reason(error: Exception) -> str:

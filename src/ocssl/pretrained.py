@@ -105,9 +105,8 @@ def read_weights(name: str, network: nn.Module, backbone: str | None, image_size
     """
     if name == backbone and is_factory(name):
         return  # the factory made it with its weights
-    own = backbone is None
     source = open_source(name, backbone)
-    if own and "backbone" in source.settings:
+    if backbone is None and "backbone" in source.settings:
         raise ConfigError(f"'{name}' brings a network of its own; leave out your backbone")
     network.load_state_dict(fitting(source.tensors(image_size), network.state_dict(), name, backbone))
 
@@ -128,24 +127,26 @@ def fitting(tensors: Tensors, expected: Tensors, name: str, backbone: str | None
     """
     prefix = _prefix(tensors, expected)
     found = checkpoint.sub_state(tensors, prefix)
-    misfit = None
-    for key, wanted in expected.items():
-        if key not in found:
-            if not key.endswith("num_batches_tracked"):  # files of early versions of torch have none
-                misfit = f"it has no {prefix}{key}"
-        elif found[key].shape != wanted.shape:
-            misfit = f"{prefix}{key} is {tuple(found[key].shape)}, not {tuple(wanted.shape)}"
-        elif found[key].is_floating_point() and not bool(torch.isfinite(found[key]).all()):
-            misfit = f"{prefix}{key} holds NaN or infinity"
-        if misfit:
-            break
-    else:
-        other = next((key for key in found if key not in expected and not key.startswith(CLASSIFIERS)), None)
-        misfit = f"it has {prefix}{other}, which the network has not" if other is not None else None
-    if misfit:
+    if misfit := _misfit(found, expected, prefix):
         network = f"backbone '{backbone}'" if backbone else "your backbone"
         raise CheckpointError(f"'{name}' does not fit {network}: {misfit}")
     return {key: found.get(key, wanted) for key, wanted in expected.items()}
+
+
+def _misfit(found: Tensors, expected: Tensors, prefix: str) -> str | None:
+    """What is wrong with the first tensor that does not fit; None where all fit."""
+    for key, wanted in expected.items():
+        if key not in found:
+            if not key.endswith("num_batches_tracked"):  # files of early versions of torch have none
+                return f"it has no {prefix}{key}"
+        elif found[key].shape != wanted.shape:
+            return f"{prefix}{key} is {tuple(found[key].shape)}, not {tuple(wanted.shape)}"
+        elif found[key].is_floating_point() and not bool(torch.isfinite(found[key]).all()):
+            return f"{prefix}{key} holds NaN or infinity"
+    for key in found:
+        if key not in expected and not key.startswith(CLASSIFIERS):
+            return f"it has {prefix}{key}, which the network has not"
+    return None
 
 
 def describe_network(source: Source) -> str:
@@ -233,30 +234,28 @@ def _of_timm(name: str) -> Source:
     architecture = model if name.startswith("timm:") else known.get("architecture")
     if not architecture or not any(known.get(key) for key in ("url", "hf_hub_id", "file", "state_dict")):
         raise ConfigError(f"timm has no weights for '{model}'; ocssl list backbones names others")
-    spec = inputs_of(module)
 
     def tensors(image_size: int) -> Tensors:
         return timm_model(model, image_size, pretrained=True).state_dict()
 
-    return Source(
-        name, tensors, {"backbone": f"timm:{architecture}"} | expected_settings(spec), bool(spec and spec.fixed)
-    )
+    return _of_network(name, tensors, f"timm:{architecture}", inputs_of(module))
 
 
 def _of_package(name: str) -> Source:
     kind = backbones.registry.get(name)
     file = kind.weights_file()
-    return Source(
-        name, lambda _: _read_file(file), {"backbone": name} | expected_settings(getattr(kind, "inputs", None))
-    )
+    return _of_network(name, lambda _: _read_file(file), name, getattr(kind, "inputs", None))
 
 
 def _of_factory(name: str) -> Source:
     module = backbones.factory(name)()
-    spec = inputs_of(module)
-    return Source(
-        name, lambda _: module.state_dict(), {"backbone": name} | expected_settings(spec), bool(spec and spec.fixed)
-    )
+    return _of_network(name, lambda _: module.state_dict(), name, inputs_of(module))
+
+
+def _of_network(name: str, tensors: Callable[[int], Tensors], backbone: str, expects: InputSpec | None) -> Source:
+    """The weights of a named backbone that may say what it expects of its images."""
+    fixed = expects is not None and expects.fixed
+    return Source(name, tensors, {"backbone": backbone} | expected_settings(expects), fixed)
 
 
 def _of_path(name: str, backbone: str | None) -> Source:
@@ -312,7 +311,7 @@ def _exists(name: str) -> bool:
 # ---------------------------------------------------------------------- state dicts
 
 
-def _tensors(path: Path) -> Tensors:
+def _tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
         with safe_open(path, "pt") as file:
@@ -425,15 +424,15 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         facts = _facts(path)
         if facts is None:
             raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported")
-        return facts.pop("settings", {}) | facts, dict(_tensors(path))
-    folder, kind = _find(path)
-    facts, tensors = _read(folder, kind)
-    if kind == "learner":
-        recall_saved(facts.get("plugins"), f"'{folder}'")
-        settings = facts["config"] if "config" in facts else facts["parameters"]
-        deployed = facts.get("deployed", "encoder.backbone.")
-        facts = facts_of(settings, seen=facts["seen"], cbp=facts["budget"]["spent"])
-        tensors = checkpoint.sub_state(tensors, deployed)
+        tensors = _tensors(path)
+    else:
+        folder, kind = _find(path)
+        facts, tensors = _read(folder, kind)
+        if kind == "learner":
+            recall_saved(facts.get("plugins"), f"'{folder}'")
+            settings = facts["config"] if "config" in facts else facts["parameters"]
+            tensors = checkpoint.sub_state(tensors, facts.get("deployed", "encoder.backbone."))
+            facts = facts_of(settings, seen=facts["seen"], cbp=facts["budget"]["spent"])
     return facts.pop("settings", {}) | facts, tensors
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -205,6 +206,18 @@ def test_a_file_says_which_encoder_made_it_and_grows_by_what_is_new(
     other.facts["fit"] = "squash"
     embed(other, open_reader(str(mine)), path)  # another encoder: everything anew
     assert sum(seen) == grown.count
+
+
+def test_features_that_another_program_stored_otherwise_are_made_again(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    path, reader = tmp_path / "f.parquet", open_reader(str(frames))
+    embed(encoder, reader, path)
+    table = pq.read_table(path)
+    lists = table["features"].cast(pa.list_(pa.float32()))  # of any length
+    pq.write_table(table.set_column(table.schema.get_field_index("features"), "features", lists), path)
+    embed(encoder, reader, path)
+    check(path, encoder, frames)
 
 
 def test_a_file_is_what_its_name_says(encoder: FrozenEncoder, frames: Path, tmp_path: Path) -> None:

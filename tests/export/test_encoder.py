@@ -67,8 +67,9 @@ def test_a_copy_of_an_encoder_with_double_precision_takes_images_like_any_other(
 
 
 def test_features_of_no_images_at_once_are_refused(learner: Learner) -> None:
-    with pytest.raises(ConfigError, match="batch must be a whole number of at least 1, not 0"):
-        of_learner(learner).transform(IMAGES, batch=0)
+    for batch in (0, 2.5, "many"):
+        with pytest.raises(ConfigError, match=f"batch must be a whole number of at least 1, not {batch!r}"):
+            of_learner(learner).transform(IMAGES, batch=batch)  # type: ignore[arg-type]
 
 
 def test_an_encoder_can_be_fine_tuned_as_a_plain_module(learner: Learner) -> None:

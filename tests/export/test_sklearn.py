@@ -98,3 +98,10 @@ def test_a_refused_setting_changes_nothing() -> None:
     with pytest.raises(ConfigError, match="tau"):
         learner.set_params(lr=0.5, tau=7)
     assert learner.get_params() == before
+
+
+def test_settings_of_a_variant_stay_as_long_as_the_variant_is_chosen() -> None:
+    settings = {**SETTINGS, "strategy": "minred", "variant": "authors", "newcomers": "compete", "joint_views": True}
+    learner = Learner(**settings).set_params(backbone="convnet-w4")
+    assert learner.get_params()["newcomers"] == "compete"
+    assert "newcomers" not in learner.set_params(variant="default").get_params()

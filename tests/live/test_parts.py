@@ -18,13 +18,13 @@ from ocssl import Learner
 from ocssl.config import unless_chosen
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.imaging import BadImage
+from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.learning import Monitor, progress_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, PathStream, file_stamp
+from ocssl.live.sources import FolderStream, ImageStream, PathStream
 
 
 def test_an_index_forgets_what_came_after_the_save_it_goes_on_from(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.imaging import Fit, Images, as_uint8
+from ocssl.imaging import Fit, Images, as_uint8, check_batch
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.options import Options
@@ -79,8 +79,7 @@ class FrozenEncoder(nn.Module):
     @torch.no_grad()
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
-        if batch < 1:
-            raise ConfigError(f"batch must be a whole number of at least 1, not {batch}")
+        batch = check_batch(batch)
         device, pixels = self.mean.device, as_uint8(images, self.image_size, self.fit, self.pixel_range)
         was_training = self.training
         self.eval()
@@ -117,8 +116,13 @@ def of_learner(learner: Learner) -> FrozenEncoder:
     """
     with learner.lock():
         network, facts = copy.deepcopy(learner.network).float(), _facts_of(learner)
-    state, (size, mean, std) = learner.train_state, (facts[name] for name in ("image_size", "mean", "std"))
-    return FrozenEncoder(network, state.encoder.feature_dim, size, mean, std, facts).to(state.device)
+    state = learner.train_state
+    return with_facts(network, state.encoder.feature_dim, facts).to(state.device)
+
+
+def with_facts(backbone: nn.Module, feature_dim: int, facts: Mapping[str, Any]) -> FrozenEncoder:
+    """An encoder with the image size, mean and std of its facts."""
+    return FrozenEncoder(backbone, feature_dim, facts["image_size"], facts["mean"], facts["std"], facts)
 
 
 def publish(encoder: Learner | FrozenEncoder, path: str | Path, *, sources: Mapping[str, int] | None = None) -> int:
@@ -154,19 +158,19 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "
     if is_pretrained(str(path)) and not os.path.lexists(path):
         return _pretrained(str(path)).to(device)
     facts, tensors = read_encoder(Path(path))
-    own, size, mean, std = (facts[name] for name in ("backbone", "image_size", "mean", "std"))
-    spec = own if backbone is None else backbone
+    spec, size = facts["backbone"] if backbone is None else backbone, facts["image_size"]
     if spec is None:
         raise CheckpointError(f"'{path}' was learned with a backbone of your own; pass it as backbone=")
-    options = backbone_options(facts | {"backbone": spec}) if isinstance(spec, str) else None
+    options = None
     if isinstance(spec, str):
+        options = backbone_options(facts | {"backbone": spec})
         _check_shapes(path, spec, size, options, tensors)
     network, width = build_backbone(spec, size, options)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())}") from error
-    return FrozenEncoder(network, width, size, mean, std, facts).to(device)
+    return with_facts(network, width, facts).to(device)
 
 
 def _pretrained(name: str) -> FrozenEncoder:
@@ -177,7 +181,7 @@ def _pretrained(name: str) -> FrozenEncoder:
     network, width = build_backbone(known["backbone"], known["image_size"])
     read_weights(name, network, known["backbone"], known["image_size"])
     facts = facts_of({**known, "fit": "squash", "weights": name}, seen=0, cbp=0, ocssl=__version__)
-    return FrozenEncoder(network, width, known["image_size"], known["mean"], known["std"], facts)
+    return with_facts(network, width, facts)
 
 
 def _check_shapes(path: object, name: str, size: int, options: Options | None, tensors: Mapping[str, Tensor]) -> None:
@@ -185,9 +189,9 @@ def _check_shapes(path: object, name: str, size: int, options: Options | None, t
     try:
         with torch.device("meta"):
             expected = build_backbone(name, size, options)[0].state_dict()
-    except (RuntimeError, TypeError, OverflowError, NotImplementedError) as error:
-        if isinstance(error, NotImplementedError):  # a backbone that cannot be built without memory
-            return
+    except NotImplementedError:  # a backbone that cannot be built without memory
+        return
+    except (RuntimeError, TypeError, OverflowError) as error:
         raise CheckpointError(f"'{path}' does not fit the backbone: {' '.join(str(error).split())[:200]}") from error
     for place, tensor in tensors.items():
         if place in expected and expected[place].shape != tensor.shape:

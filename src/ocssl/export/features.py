@@ -25,7 +25,7 @@ from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locke
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export.encoder import FrozenEncoder
-from ocssl.imaging import BadImage
+from ocssl.imaging import BadImage, file_stamp
 
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
@@ -78,7 +78,7 @@ def embed(
     with writing(target), locked(parts):
         digest = encoder_digest(encoder)
         _check_same(parts, hashlib.sha256(f"{digest}\n{_utf8(reader.identity())}".encode()).hexdigest())
-        done, earlier = _finished(parts), _Earlier(target, digest)
+        done, earlier = _finished(parts), _earlier(target, digest)
         position = sum(count for _, count in done)
         progress(position)
         items = reader.items(position)
@@ -89,11 +89,9 @@ def embed(
             done.append((_write(table, _part(parts, len(done))), count))
             position += count
         found = _join([place for place, _ in done], target, _made_by(encoder, digest))
-        for place in sorted(
-            parts.iterdir(), key=lambda place: place.name == MADE_FROM
-        ):  # last what says whose they are
-            if _is_ours(place):
-                place.unlink()
+        ours = filter(_is_ours, parts.iterdir())
+        for place in sorted(ours, key=lambda place: place.name == MADE_FROM):  # the mark last: it says whose they are
+            place.unlink()
         with contextlib.suppress(OSError):  # what else is there stays
             parts.rmdir()
     return found
@@ -122,27 +120,22 @@ def _is_ours(place: Path) -> bool:
     return part or place.name == MADE_FROM or is_draft(place, MADE_FROM)
 
 
-class _Earlier:
-    """The rows of the file that is there, where the same encoder made it; none otherwise."""
+_Rows = dict[tuple[str, str], np.ndarray]
+"""Features by name and stamp of their image."""
 
-    def __init__(self, target: Path, digest: str) -> None:
-        self._rows: dict[tuple[str, str], int] = {}
-        if target.suffix != ".parquet" or not target.is_file():
-            return
-        try:
-            table = pq.read_table(target)
-            if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
-                return
-            names = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True)
-            self._features = np.stack(table["features"].to_numpy()) if len(table) else np.empty((0, 0), np.float32)
-            self._rows = {(path, stamp): row for row, (path, stamp) in enumerate(names) if stamp}
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            self._rows = {}
 
-    def get(self, name: str, stamp: str) -> np.ndarray | None:
-        """The features of an image that is as it was."""
-        row = self._rows.get((name, stamp))
-        return None if row is None else self._features[row]
+def _earlier(target: Path, digest: str) -> _Rows:
+    """The rows of the file that is there, where the same encoder made it and where images have stamps."""
+    if target.suffix != ".parquet" or not target.is_file():
+        return {}
+    try:
+        table = pq.read_table(target)
+        if json.loads((table.schema.metadata or {})[b"encoder"])["sha256"] != digest:
+            return {}
+        rows = zip(table["path"].to_pylist(), table["stamp"].to_pylist(), _matrix(table), strict=True)
+        return {(name, stamp): features for name, stamp, features in rows if stamp}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+        return {}
 
 
 def _features(
@@ -151,7 +144,7 @@ def _features(
     start: int,
     batch: int,
     progress: Callable[[int], object],
-    earlier: _Earlier,
+    earlier: _Rows,
 ) -> tuple[pa.Table, int]:
     """The table of one part, and its number of images; its metadata name the refused ones.
 
@@ -166,9 +159,9 @@ def _features(
     while True:
         images, places, before = [], [], count
         for item in islice(items, batch):
-            number, name, stamp = start + count, _utf8(item.name), _stamp(item.picture)
+            number, name, stamp = start + count, _utf8(item.name), file_stamp(item.picture)
             count += 1
-            row = earlier.get(name, stamp)
+            row = earlier.get((name, stamp))
             try:
                 if row is None:
                     images.append(item.decode(encoder.image_size, encoder.fit, encoder.pixel_range))
@@ -197,15 +190,6 @@ def _features(
     return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
 
 
-def _stamp(picture: object) -> str:
-    """A text that changes when an image's file does; empty for images that are no files."""
-    try:
-        facts = picture.stat() if isinstance(picture, Path) else None
-    except (OSError, ValueError):
-        return ""
-    return "" if facts is None else f"{facts.st_size} {facts.st_mtime_ns}"
-
-
 def _write(table: pa.Table, path: Path) -> Path:
     content = pa.BufferOutputStream()
     pq.write_table(table, content)
@@ -224,57 +208,48 @@ def _finished(parts: Path) -> list[tuple[Path, int]]:
     done: list[tuple[Path, int]] = []
     while (place := _part(parts, len(done))).exists():
         try:
-            done.append((place, _read_part(place)[1]["count"]))
+            done.append((place, _facts(pq.read_table(place).schema)["count"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             break
     return done
 
 
-def _read_part(place: Path) -> tuple[pa.Table, dict[str, Any]]:
-    table = pq.read_table(place)
-    return table.replace_schema_metadata(None), json.loads(table.schema.metadata[b"ocssl"])
+def _facts(part: pa.Schema) -> dict[str, Any]:
+    """The number of images of a part, as ``count``, and name and problem of each that was ``refused``."""
+    facts: dict[str, Any] = json.loads(part.metadata[b"ocssl"])
+    return facts
 
 
 def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded:
+    """Write the rows of all parts into one file."""
     if not places:
         raise DataError("there are no images to embed")
-    parts = [_read_part(place) for place in places] if target.suffix != ".parquet" else []
-    tables = [table for table, _ in parts]
-    facts = [facts for _, facts in parts] or [_read_part(place)[1] for place in places]
+    schemas = [pq.read_schema(place) for place in places]
     metadata = {"ocssl": MARK, "encoder": json.dumps(made_by)}
-    count = 0
+    tables = (pq.read_table(place).replace_schema_metadata(metadata) for place in places)  # one in memory at a time
 
     def write_parquet(draft: Path) -> None:
-        nonlocal count
-        with pq.ParquetWriter(draft, pq.read_schema(places[0]).with_metadata(metadata)) as writer:
-            for place in places:
-                table, _ = _read_part(place)
-                writer.write_table(table.replace_schema_metadata(metadata))
-                count += len(table)
+        with pq.ParquetWriter(draft, schemas[0].with_metadata(metadata)) as writer:
+            for table in tables:
+                writer.write_table(table)
 
     def write_array(draft: Path) -> None:
-        nonlocal count
-        features = np.concatenate([_matrix(table) for table in tables])
-        count = len(features)
         with draft.open("wb") as file:
-            np.save(file, features)
+            np.save(file, np.concatenate([_matrix(table) for table in tables]))
 
     def write_csv(draft: Path) -> None:
-        nonlocal count
         with draft.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            for number, table in enumerate(tables):
-                features = _matrix(table)
-                if not number:
-                    writer.writerow([*COLUMNS.split(","), *(f"f{i}" for i in range(features.shape[1]))])
-                for identity, path, row in zip(
-                    table["id"].to_pylist(), table["path"].to_pylist(), features, strict=True
-                ):
-                    writer.writerow([identity, path, *row.astype(str)])
-                count += len(table)
+            width = schemas[0].field("features").type.list_size
+            writer.writerow([*COLUMNS.split(","), *(f"f{i}" for i in range(width))])
+            for table in tables:
+                rows = zip(table["id"].to_pylist(), table["path"].to_pylist(), _matrix(table), strict=True)
+                writer.writerows([number, path, *features.astype(str)] for number, path, features in rows)
 
     atomic_write(target, {".npy": write_array, ".csv": write_csv}.get(target.suffix, write_parquet))
-    return Embedded(count, tuple((name, problem) for fact in facts for name, problem in fact["refused"]))
+    facts = [_facts(schema) for schema in schemas]
+    refused = tuple((name, problem) for fact in facts for name, problem in fact["refused"])
+    return Embedded(sum(fact["count"] for fact in facts) - len(refused), refused)
 
 
 def _matrix(table: pa.Table) -> np.ndarray:

@@ -66,7 +66,7 @@ def image_size_for(
             image = open_image(picture)
             decode(image, MAX_SIZE_CPU, "crop", pixel_range)
             return min(*image.size, largest)
-    except (BadImage, OSError, MemoryError):  # the last two when it is read again are told to the user
+    except (BadImage, OSError, MemoryError):  # the last two are told to the user when the image is read again
         return None
 
 

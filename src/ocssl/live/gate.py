@@ -30,7 +30,7 @@ from ocssl.evaluation.quality import (
     raw_pixels,
     standard_error,
 )
-from ocssl.export.encoder import FrozenEncoder, of_learner
+from ocssl.export.encoder import FrozenEncoder, of_learner, with_facts
 from ocssl.learner import Learner, LearnerSnapshot
 from ocssl.live.sample import EvenSample
 
@@ -42,7 +42,6 @@ RANK_ERROR = 0.05  # counts as the standard error of an effective rank, as a sha
 MOST_HALVINGS = 20
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of what was learned, besides 0
 KIND = "gate"
-ROLES = ("start", "best", "published")
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,6 @@ class Gate:
 
     Attributes:
         sample: the kept images.
-        published: the encoder to publish.
         quality: numbers of the last check.
         halvings: how often learning went back, each time with half the learning rate.
     """
@@ -235,9 +233,9 @@ class Gate:
             one = self._finite(learner)
             if judged.keeps_up(one) and self._agreement(one) >= self._least:
                 found[share] = one
-        share, chosen = max(found.items(), key=lambda mixed: (judged.ordered and judged.score(mixed[1]), mixed[0]))
+        share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
-        return chosen, share > 0
+        return found[share], share > 0
 
     def _finite(self, learner: Learner) -> Measured:
         """A copy of the learner's encoder as it is now."""
@@ -265,15 +263,11 @@ class Gate:
         tensors = {"sample": self.sample.images}
         if self.reference is not None:
             tensors["reference"] = self.reference
-        roles: dict[str, int] = {}
-        encoders: list[Measured] = []
-        for role, one in zip(ROLES, (self._start, self._best, self._published), strict=True):
-            if one not in encoders:
-                number = len(encoders)
-                encoders.append(one)
-                tensors |= {f"encoder{number}.{n}": tensor for n, tensor in one.encoder.backbone.state_dict().items()}
-                tensors |= {f"features{number}": one.features, f"positions{number}": one.positions}
-            roles[role] = encoders.index(one)
+        roles = {"start": self._start, "best": self._best, "published": self._published}
+        encoders = [*dict.fromkeys(roles.values())]  # several roles may have the same encoder
+        for number, one in enumerate(encoders):
+            tensors |= {f"encoder{number}.{n}": tensor for n, tensor in one.encoder.backbone.state_dict().items()}
+            tensors |= {f"features{number}": one.features, f"positions{number}": one.positions}
         if self._teacher is not None:  # its weights are the learner's
             tensors |= {"teacher_features": self._teacher.features, "teacher_positions": self._teacher.positions}
         moments = {"first": self._first} | ({} if self._snapshot is self._first else {"snapshot": self._snapshot})
@@ -287,7 +281,7 @@ class Gate:
             "snapshots": {name: moment.strategy for name, moment in moments.items()},
             "quality": None if self.quality is None else asdict(self.quality),
             "encoders": [one.encoder.facts for one in encoders],
-            "roles": roles,
+            "roles": {role: encoders.index(one) for role, one in roles.items()},
         }
         checkpoint.write(path, KIND, facts, tensors)
 
@@ -306,37 +300,32 @@ class Gate:
             encoders = [
                 self._restored(learner, known, tensors, number) for number, known in enumerate(facts["encoders"])
             ]
-            self._start, self._best, self._published = (
-                encoders[facts["roles"][r]] for r in ("start", "best", "published")
-            )
+            roles = facts["roles"]
+            self._start, self._best, self._published = (encoders[roles[r]] for r in ("start", "best", "published"))
             if self.reference is None:
                 self.reference = tensors.get("reference")
             if self._teacher is not None:
-                self._teacher.features, self._teacher.positions = (
-                    tensors[f"teacher_{kind}"] for kind in ("features", "positions")
-                )
+                self._teacher.features = tensors["teacher_features"]
+                self._teacher.positions = tensors["teacher_positions"]
         except (KeyError, TypeError, IndexError, RuntimeError) as error:
             raise CheckpointError(f"'{path}' does not fit this learner: {' '.join(str(error).split())}") from error
 
     @staticmethod
     def _restored(learner: Learner, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], number: int) -> Measured:
         like = of_learner(learner)
-        backbone = copy.deepcopy(like.backbone)
-        backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{number}."))
-        size, mean, std = (facts[name] for name in ("image_size", "mean", "std"))
-        encoder = FrozenEncoder(backbone, like.feature_dim, size, mean, std, facts).to(like.mean.device)
+        like.backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{number}."))
+        encoder = with_facts(like.backbone, like.feature_dim, facts).to(learner.train_state.device)
         return Measured(encoder, tensors[f"positions{number}"], tensors[f"features{number}"])
 
 
 def _teacher(learner: Learner) -> Measured | None:
     """The yardstick of the learner's strategy, as an encoder of this learner's images."""
-    network, config = learner.train_state.strategy.yardstick(), learner.config.to_dict()
+    network = learner.train_state.strategy.yardstick()
     if network is None:
         return None
-    like = of_learner(learner)
-    size, mean, std = (config[name] for name in ("image_size", "mean", "std"))
-    encoder = FrozenEncoder(copy.deepcopy(network.backbone).float(), network.feature_dim, size, mean, std)
-    return Measured(encoder.to(like.mean.device))
+    backbone = copy.deepcopy(network.backbone).float()
+    encoder = with_facts(backbone, network.feature_dim, learner.config.to_dict())
+    return Measured(encoder.to(learner.train_state.device))
 
 
 class _Judge:
@@ -400,18 +389,17 @@ class _Judge:
         self, seen: int, now: Measured, published: Measured, agreement: float, agreement_published: float
     ) -> Quality:
         """Every number of a check."""
-        mine, first = self._in_time(now), self._in_time(self._start)
         on = self._sample
         return Quality(
             seen=seen,
             order=self.order,
-            in_time=float(mine.mean()),
-            published=float(self._in_time(published).mean()),
-            start=float(first.mean()),
+            in_time=self.in_time(now),
+            published=self.in_time(published),
+            start=self.in_time(self._start),
             pixels=self._shares["pixels"],
             colours=self._shares["colours"],
             chance=self._interval.chance(len(on)),
-            error=self._error(mine - first),
+            error=self._error(self._in_time(now) - self._in_time(self._start)),
             rank=effective_rank(now.on(on)),
             rank_published=effective_rank(published.on(on)),
             rank_start=effective_rank(self._start.on(on)),

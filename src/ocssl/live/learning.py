@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from ocssl.data.reader import Item
 from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from ocssl.evaluation import alignment, collapsed
-from ocssl.imaging import BadImage, Pixels
+from ocssl.imaging import BadImage, Pixels, file_stamp
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import FEWEST, Gate
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, file_stamp, open_stream, reference_images
+from ocssl.live.sources import FolderStream, ImageStream, open_stream, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
@@ -286,9 +287,10 @@ class _Session:
             self._monitor.add(batch)
             size = self.learner.config.stream_batch
             while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
-                part, batch = batch.split([n := min(size - self.learner.pending % size, len(batch)), len(batch) - n])
+                room = size - self.learner.pending % size
+                part, batch = batch[:room], batch[room:]
                 self.gate.sample.add(part)
-                self._if_finite(lambda part=part: self.learner.partial_fit(part))  # type: ignore[misc]
+                self._if_finite(partial(self.learner.partial_fit, part))
                 if self.gate.due(self.learner):
                     self._check()
 
@@ -312,7 +314,9 @@ class _Session:
         parts, left = [progress_line(numbers)], self.stream.remaining
         if left and numbers["rate"]:
             parts.append(f"{duration(left / numbers['rate'])} left")
-        self.info("  ".join([*parts, *([] if quality is None else [quality_line(quality)])]))
+        if quality is not None:
+            parts.append(quality_line(quality))
+        self.info("  ".join(parts))
         if reason and not self._collapsed:
             warn(reason)
         self._collapsed = reason is not None
@@ -371,22 +375,19 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
     """A new learner; what is not given is chosen for this machine and the time that it has for ``count`` images."""
     in_time = options.images_per_second is None and count is not None
     target = options.images_per_second or (RATE if count is None else count / (60 * options.minutes))
-    by_default, by_user = "weights" not in given, "backbone" in given
-    given, rate = start_settings(given, size), None
-    if not {"backbone", "batch", "passes"} <= given.keys():
+    settings, rate, speed = start_settings(given, size), None, ""
+    if not {"backbone", "batch", "passes"} <= settings.keys():
         info("measuring how fast this computer learns")
-        given, rate = autotune(target, given)
-    learner = Learner(**given)
-    settings, speed = learner.config, ""
-    if rate is not None:
+        settings, rate = autotune(target, settings)
         time_needed = "" if count is None else f", {duration(count / rate)} for {count:,} images"
         speed = f": about {rate:.{0 if rate >= 10 else 1}f} img/s here{time_needed}"
-    what = described({**given, "image_size": settings.image_size}, by_default)
-    info(f"learning at {what}, batch {settings.batch}, passes {settings.passes}{speed}")
-    if str(given["backbone"]).startswith("convnet"):
+    learner = Learner(**settings)
+    start = described(settings, by_default="weights" not in given)
+    info(f"learning at {start}, batch {learner.config.batch}, passes {learner.config.passes}{speed}")
+    if str(settings["backbone"]).startswith("convnet"):
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
-        remedy = "--backbone resnet18" if by_user else remedy
-        what = f"{given['backbone']} is a small network for photographs"
+        remedy = "--backbone resnet18" if "backbone" in given else remedy
+        what = f"{settings['backbone']} is a small network for photographs"
         warn(f"{what}; {remedy} or a pretrained network gives better features")
     if rate is not None and rate < target and not in_time:
         warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")

@@ -24,7 +24,7 @@ from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import as_path, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage
+from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video
 from ocssl.live.seen import SeenIndex
 
@@ -249,21 +249,6 @@ class PathStream(_Indexed):
             end = error
         finally:
             self._queue.put(end)
-
-
-def file_stamp(picture: object) -> str:
-    """A text that changes when an image's file does; empty for images that are no files.
-
-    >>> file_stamp(b"pixels")
-    ''
-    """
-    if not isinstance(picture, Path):
-        return ""
-    try:
-        stat = picture.stat()
-    except (OSError, ValueError):  # ValueError: a path with a zero byte
-        return ""
-    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 # ---------------------------------------------------------------------- from a user's text to a stream

@@ -47,7 +47,7 @@ def start_settings(given: Mapping[str, Any], size: int) -> dict[str, Any]:
             settings["image_size"] = min(settings["image_size"], PRETRAINED_SIZE_CPU)
     if "weights" not in settings:
         settings = {**unless_chosen(RECIPE, settings), **settings}
-    read = known_names({name: value for name, value in settings.items() if isinstance(value, str)})
+    read = known_names(settings)
     usual = {"image_size": size, "mean": IMAGENET_MEAN, "std": IMAGENET_STD, "fit": "squash"}
     usual = {name: value for name, value in usual.items() if name in read}
     return usual | settings | ({} if module is None else {"backbone": module})

@@ -47,13 +47,11 @@ class Cursor:
     identities: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        counts = {"noted": self.noted, **(self.positions if isinstance(self.positions, dict) else {})}
-        for name, value in counts.items():
-            if type(value) is not int or not 0 <= value < 2**63:
-                raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
         for name in ("positions", "identities"):
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} must be a mapping of sources")
+        for name, value in {"noted": self.noted, **self.positions}.items():
+            _check_count(name, value)
         if not all(isinstance(value, str) for value in self.identities.values()):
             raise ValueError("identities must be texts")
 
@@ -109,8 +107,7 @@ class StateFolder:
         try:
             place, size = state["place"], state["metrics_bytes"]
             cursor = Cursor(**{fact.name: place[fact.name] for fact in fields(Cursor)})
-            if type(size) is not int or not 0 <= size < 2**63:
-                raise ValueError(f"metrics_bytes must be a whole number of at least 0, not {size!r}")
+            _check_count("metrics_bytes", size)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
         self.metrics.truncate(size)
@@ -153,13 +150,15 @@ class StateFolder:
 
         Hidden files, such as those of git, stay what they are; a lock with content is not ours.
         """
-        if not self.path.is_dir() or (self.path / "config.yaml").exists():
+        if not self.path.is_dir() or (self.path / "config.yaml").exists() or self._checkpoints.foreign():
             return False
-        lock, saved = self.path / ".lock", self._checkpoints.complete()
-        if self._checkpoints.foreign() or (lock.exists() and lock.stat().st_size):
-            return bool(saved) and not self._checkpoints.foreign()
+        if self._checkpoints.complete():
+            return True
+        lock = self.path / ".lock"
+        if lock.exists() and lock.stat().st_size:
+            return False
         names = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
-        return bool(saved) or (names <= FIRST and self._is_index())
+        return names <= FIRST and self._is_index()
 
     def _is_index(self) -> bool:
         """Whether the index of seen images, if there is one, is ours."""
@@ -177,6 +176,11 @@ class StateFolder:
         for folder in (self._checkpoints.path, self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _check_count(name: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
 
 
 def _without_folders(source: str) -> str:
