@@ -21,6 +21,7 @@ RECIPE: dict[str, Any] = {
     "strategy": "er",
     "method": "emp",
     "views": 2,
+    "rate_weight": 0.02,
     "memory": "reservoir",
     "optimizer": "lars",
     "hidden_dim": 512,
