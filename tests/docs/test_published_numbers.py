@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 from helpers.results import content
 from ocssl.cli import app
-from ocssl.cli.demo import RUNS
+from ocssl.cli.demo import RUNS, SETTINGS
 from ocssl.engines import Job, JobResult
 from ocssl.memory.base import registry as memories
 from ocssl.methods.base import registry as methods
 from ocssl.optim.base import registry as optimizers
 from ocssl.paper.plan import configure
 from ocssl.results import find_table, read_results
+from ocssl.runs.naming import run_name
+from ocssl.runs.presets import resolve
 from ocssl.strategies.base import registry as strategies
 from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.plan import read_sweep, shipped
@@ -165,9 +167,16 @@ def test_the_readme_names_every_part(kind: str) -> None:
     assert set(PARTS[kind].names()) <= set(paragraph.replace("`", " ").split())
 
 
+def test_the_demos_page_has_numbers_of_the_present_demo() -> None:
+    page = (ROOT / "docs" / "demo.md").read_text()
+    for run in RUNS:
+        name = run_name(resolve({**SETTINGS, **run, "seed": 0})).removesuffix("-seed0")
+        assert f"`{name}`" in page, "the demo's settings changed: run it again and correct the page and README.md"
+
+
 def test_the_demos_page_has_every_strategy_and_the_readme_its_lowest_and_highest() -> None:
     page, readme = ((ROOT / name).read_text() for name in ("docs/demo.md", "README.md"))
-    found = page[page.index("| linear probe at the end") : page.index("The images and their order")]
+    found = page[page.index("| linear probe at the end") : page.index("The runs are called")]
     rows = {name: list(map(float, numbers)) for name, *numbers in map(cells, found.strip().splitlines()[2:])}
     assert {len(row) for row in rows.values()} == {6}
     names = {"finetune": "finetuning", "er": "ER", "cla-e": "CLA-E"}
