@@ -95,6 +95,16 @@ def test_parts_that_the_paper_lacks_have_the_cost_of_its_budgets(given, batch, p
     assert is_papers_budget(config)
 
 
+def test_a_strategys_own_settings_of_a_budget_count_where_they_are_read() -> None:
+    low = resolve({"strategy": "multiview-r", "budget": "low"}).to_dict()
+    assert (low["rate_weight"], low["average"]) == (0.02, 0.995)
+    given = resolve({"strategy": "multiview-r", "budget": "low", "rate_weight": 0.005}).to_dict()
+    assert (given["rate_weight"], given["average"]) == (0.005, 0.995)
+    other = resolve({"strategy": "multiview-r", "method": "simclr", "budget": "low"}).to_dict()
+    assert other["average"] == 0.995
+    assert "rate_weight" not in other
+
+
 @pytest.mark.parametrize("views", [2, 5])
 def test_a_budget_that_a_strategy_cannot_have_is_refused(views: int) -> None:
     budget = "high" if views == 2 else "low"

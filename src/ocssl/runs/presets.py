@@ -128,9 +128,8 @@ def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
 
 def _equal_cost(filled: Mapping[str, Any], preview: RunConfig) -> dict[str, Any]:
     """Settings that cost what a budget of the paper costs, for a strategy or method that the paper did not run."""
-    read = read_names(filled)
-    usual_here = preview.learner.parts().strategy.budgets.get(filled["budget"], {})
-    own = {name: value for name, value in usual_here.items() if name in read}
+    budgets, read = preview.learner.parts().strategy.budgets, read_names(filled)
+    own = {name: value for name, value in budgets.get(filled["budget"], {}).items() if name in read}
     usual = own.get("views", getattr(preview.learner, "views", 2))
     tried = [filled["views"]] if "views" in filled else range(usual, 1, -1)  # as many as the budget allows
     for views in tried:
