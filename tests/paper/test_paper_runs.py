@@ -18,7 +18,7 @@ from helpers.cli import Ocssl
 from helpers.results import PUBLISHED, content, put
 from ocssl.engines import EngineOptions, Job, JobResult, make_engine
 from ocssl.errors import ConfigError
-from ocssl.paper import make_plan, run_missing
+from ocssl.paper import join_plans, make_plan, run_missing
 from ocssl.paper.tuned import read_values
 from ocssl.results import Result, Row, Store, Value, find_table, read_result, read_results, sections_of
 from ocssl.results.tuned import TunedFor
@@ -361,6 +361,71 @@ def test_what_starts_from_a_failed_run_fails_too(tmp_path: Path, ocssl: Ocssl) -
     code, said = ocssl(*words, *SMALL)
     assert code == 1
     assert "which it starts from, is not finished" in said
+
+
+class TwoWorkers:
+    """Notes which jobs it was given, and ends the older of two."""
+
+    max_parallel = 2
+
+    def __init__(self) -> None:
+        self.given: list[str | None] = []
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+        queue, busy = iter(jobs), []
+        while True:
+            while len(busy) < 2:
+                job = next(queue, None)
+                self.given.append(job and job.name)
+                if job is None:
+                    break
+                busy.append(job)
+            if not busy:
+                return
+            yield JobResult(busy.pop(0), None, "failed", 1)
+
+
+def test_only_what_starts_from_a_run_waits_for_it(tmp_path: Path) -> None:
+    table = find_table("pretraining-simclr")
+    plan = make_plan(Store(), table.select(["iid-whole", "cla-e-iid"]), "cifar100", "clean", [0], runs=tmp_path)
+    engine = TwoWorkers()
+    ended = list(run_missing(plan, engine, Store(), tmp_path / "results"))
+    first, whole, last = plan.to_run
+    assert engine.given == [first.name, whole.name, None, None]  # None: the last was asked for, and had to wait
+    assert [outcome.run for outcome in ended] == [first, whole, last]
+    assert "which it starts from, is not finished" in str(ended[-1].error)
+
+
+def test_tables_that_share_a_run_train_it_once(tmp_path: Path) -> None:
+    plans = [
+        make_plan(Store(), find_table(name).select(["er-fifo"]), dataset, "clean", [0], runs=tmp_path)
+        for name, dataset in (("high-simclr", "cifar100"), ("downstream-simclr", "cifar100->svhn"))
+    ]
+    for order in (plans, plans[::-1]):
+        plan = join_plans([*order, *order])
+        assert len(plan.wanted) == len(plan.missing) == 2
+        (run,) = plan.to_run
+        assert run.dataset == "cifar100->svhn"
+
+
+def test_several_tables_are_run_at_once(tmp_path: Path, ocssl: Ocssl) -> None:
+    words = ("paper", "run", "smoke", "tau", "--dataset", "shapes", "--seeds", "0", "--rows", "er,cla-e-tau0.9", "-q")
+    code, said = ocssl(*words, *SMALL)
+    assert code == 0, said
+    first, second, *_, last = said.splitlines()
+    assert (first, second) == (
+        "smoke, shapes, clean protocol: 0 of 1 runs are done",
+        "tau, shapes, clean protocol: 0 of 1 runs are done",
+    )
+    assert last == "2 of 2 runs are done, 0 failed just now"
+    assert len(list((tmp_path / "results").iterdir())) == 2
+    code, said = ocssl("paper", "run", "smoke", "tau", "--rows", "cla-e-tau7")
+    assert (code, "unknown row of table 'smoke' or 'tau' 'cla-e-tau7'; did you mean 'cla-e-tau0.9'?" in said) == (
+        2,
+        True,
+    )
+    code, said = ocssl("paper", "run", "smoke", "tau", "--tuned", "tuned.yaml")
+    assert (code, "tuned values are for the rows of one table" in said) == (2, True)
 
 
 def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl: Ocssl) -> None:

@@ -36,6 +36,9 @@ def _complete_tables(incomplete: str) -> list[str]:
 TableName = Annotated[
     str, typer.Argument(metavar="ID", help="As `ocssl paper list` has it.", autocompletion=_complete_tables)
 ]
+TableNames = Annotated[
+    list[str], typer.Argument(metavar="ID…", help="As `ocssl paper list` has them.", autocompletion=_complete_tables)
+]
 ResultsOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=HOW)]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder with data sets.", rich_help_panel=HOW)]
 DataSet = Annotated[
@@ -100,6 +103,7 @@ def list_tables(
         console.print(f"\nTo run next, for seeds {' '.join(map(str, wanted))}, where data are there:")
         for line in lacking:
             console.print(line, soft_wrap=True)
+        console.print("Each lists its runs with --dry-run; several tables may be named at once.", style="dim")
     if unlisted := sum(file.experiment not in listed and not file.result.only_floors for file in store.files):
         console.print(f"Results that belong in none of these: {unlisted}", style="dim")
     _print_problems(console, store)
@@ -160,7 +164,7 @@ def show(
 
 @app.command()
 def run(
-    table: TableName,
+    tables: TableNames,
     dataset: DataSet = None,
     seeds: Annotated[
         list[str] | None,
@@ -183,42 +187,51 @@ def run(
     data_root: DataRoot = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run what a table misses. Each result is kept when its run ends; call again to go on.
+    """Run what tables miss. Each result is kept when its run ends; call again to go on.
 
-    Example: ocssl paper run high-simsiam --seeds 0,1,2 --methods er,cla-e
+    Example: ocssl paper run high-simsiam buffers --seeds 0,1,2 --methods er,cla-e
     """
     from rich.console import Console
 
     from ocssl.common.signals import Interrupted
     from ocssl.engines import EngineOptions, make_engine
     from ocssl.errors import ConfigError
-    from ocssl.paper import make_plan, run_missing
+    from ocssl.paper import join_plans, make_plan, run_missing, select_rows
     from ocssl.paper.plan import choose_dataset
     from ocssl.paper.tuned import keep_values, merge_values
     from ocssl.results import find_table
 
     stop_at = deadline(max_seconds)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    paper, store = find_table(table), _open(results, new=True)
+    papers, store = [find_table(name) for name in dict.fromkeys(tables)], _open(results, new=True)
     runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
-    _check_protocol(paper, protocol)
-    if paper.shows == "seconds" and (workers > 1 or engine != "local"):
-        raise ConfigError(f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out")
-    where = choose_dataset(paper, dataset)
-    which = paper.id, where, protocol
-    values = merge_values(tuned, which) if tuned else None
-    rows = [row for row in paper.select(_words(methods)) if values is None or row.name in values]
-    if not rows:
-        raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values or ()) or 'no row'}")
-    changes = _changes(data_root, settings)
-    chosen = _seeds(seeds)
-    plan = make_plan(store, rows, where, protocol, chosen, tuned=values, changes=changes, runs=runs)
-    done = len(plan.wanted) - len(plan.missing)
-    console.print(f"{paper.id}, {where}, {protocol} protocol: {done} of {len(plan.wanted)} runs are done")
+    for paper in papers:
+        _check_protocol(paper, protocol)
+        if paper.shows == "seconds" and (workers > 1 or engine != "local"):
+            raise ConfigError(
+                f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out"
+            )
+    chosen, changes = select_rows(papers, _words(methods)), _changes(data_root, settings)
+    values, which = None, (papers[0].id, choose_dataset(papers[0], dataset), protocol)
+    if tuned:
+        if len(papers) > 1:
+            raise ConfigError("tuned values are for the rows of one table; name one table")
+        values = merge_values(tuned, which)
+        chosen = {table: tuple(row for row in rows if row.name in values) for table, rows in chosen.items()}
+        if not any(chosen.values()):
+            raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values) or 'no row'}")
+    plans = []
+    for table, rows in chosen.items():
+        where = choose_dataset(find_table(table), dataset)
+        part = make_plan(store, rows, where, protocol, _seeds(seeds), tuned=values, changes=changes, runs=runs)
+        done = len(part.wanted) - len(part.missing)
+        console.print(f"{table}, {where}, {protocol} protocol: {done} of {len(part.wanted)} runs are done")
+        plans.append(part)
+    plan = join_plans(plans)
     if plan.departs:
         console.print("With these settings runs are not the table's, and it will not show them.", style="yellow")
     if dry_run:
-        for run in {run.name: run for run in (*plan.first, *plan.missing)}.values():
+        for run in plan.to_run:
             console.print(f"{'to resume' if run.started else 'to run'}: {run.name}")
         _print_problems(console, store)
         return
@@ -346,25 +359,14 @@ def _filled(section: Section) -> str:
 
 
 def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
-    """What a section lacks of these seeds, and the command that runs it."""
-    rows = [row for row in section.rows if not row.ours.floor]
+    """The command that runs what a section lacks of these seeds, and how many runs that is."""
     timed = section.table.shows == "seconds"
-    left: dict[tuple[int, ...], list[str]] = {}
-    for row in rows:
-        there = row.ours.timed if timed else row.ours.runs
-        if lacks := tuple(seed for seed in seeds if seed not in there):
-            left.setdefault(lacks, []).append(row.name)
-    if not left:
-        return
-    said = [
-        f"{'all rows' if len(names) == len(rows) else ', '.join(names)} (seed{'s' * (len(lacks) > 1)} "
-        f"{' '.join(map(str, lacks))})"
-        for lacks, names in left.items()
-    ]
-    options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
-    options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
-    command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
-    yield f"  {command}\n      lacks {'; '.join(said)}"
+    there = [row.ours.timed if timed else row.ours.runs for row in section.rows if not row.ours.floor]
+    if lacks := sum(seed not in done for done in there for seed in seeds):
+        options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
+        options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
+        command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
+        yield f"  {lacks:3} runs: {command}"
 
 
 def _line(outcome: RunOutcome) -> str:

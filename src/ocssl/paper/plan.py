@@ -1,4 +1,4 @@
-"""The runs that a table needs, and those that are missing."""
+"""The runs that tables need, and those that are missing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from ocssl.common.files import slug
 from ocssl.errors import ConfigError
+from ocssl.registry import unknown
 from ocssl.results.read import Store
 from ocssl.results.result import Protocol, probed_on, trained_on
 from ocssl.results.tables import PaperRow, PaperTable, Settings
@@ -64,7 +65,7 @@ class TableRun:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """The runs of some rows of a table.
+    """The runs of some rows of a table, or of several tables.
 
     Attributes:
         wanted: all of them.
@@ -77,6 +78,57 @@ class TablePlan:
     missing: tuple[TableRun, ...]
     first: tuple[TableRun, ...]
     departs: bool
+
+    @property
+    def to_run(self) -> tuple[TableRun, ...]:
+        """One run for each folder that is to be trained, those that start from another run last.
+
+        A run that is also probed on another set stands for the one that is not: its result has both.
+        """
+        runs: dict[Path, TableRun] = {}
+        for run in (*self.first, *self.missing):
+            if run.folder not in runs or probed_on(run.dataset):
+                runs[run.folder] = run
+        return tuple(sorted(runs.values(), key=lambda run: run.starts_from is not None))
+
+
+def join_plans(plans: Iterable[TablePlan]) -> TablePlan:
+    """One plan for the runs of several; a run that several want is in it once."""
+    plans = list(plans)
+
+    def once(runs: Iterable[TableRun]) -> tuple[TableRun, ...]:
+        return tuple({run.name: run for run in runs}.values())
+
+    return TablePlan(
+        wanted=once(run for plan in plans for run in plan.wanted),
+        missing=once(run for plan in plans for run in plan.missing),
+        first=once(run for plan in plans for run in plan.first),
+        departs=any(plan.departs for plan in plans),
+    )
+
+
+def select_rows(tables: Sequence[PaperTable], names: Sequence[str]) -> dict[str, tuple[PaperRow, ...]]:
+    """The rows of these names by the id of their table; no name stands for all rows.
+
+    With several tables each name must be known to one of them.
+
+    >>> from ocssl.results.tables import find_table
+    >>> tables = [find_table("tau"), find_table("buffers")]
+    >>> {table: len(rows) for table, rows in select_rows(tables, ["cla-e"]).items()}
+    {'tau': 4, 'buffers': 3}
+    >>> list(select_rows(tables, ["cla-e-tau0.9"]))
+    ['tau']
+    """
+    known = dict.fromkeys(row.name for table in tables for row in table.rows)
+    for name in names:
+        if not any(name in table.names for table in tables):
+            raise unknown("row of table " + " or ".join(f"'{table.id}'" for table in tables), name, known)
+    chosen = {}
+    for table in tables:
+        own = [name for name in names if name in table.names]
+        if own or not names:
+            chosen[table.id] = table.select(own)
+    return chosen
 
 
 def configure(

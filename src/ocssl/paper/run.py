@@ -1,9 +1,9 @@
-"""Runs what a table lacks. Each result is stored as soon as its run ends."""
+"""Runs what tables lack. Each result is stored as soon as its run ends."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,24 +44,32 @@ def run_missing(
         stop_at: time of the clock from which on no run is started.
     """
     before = set(results.rglob("*.json"))
+    first = {run.folder for run in plan.first}
+    started: dict[str, TableRun] = {}
+    in_progress: set[Path] = set()
+    too_early: list[RunOutcome] = []
 
-    def jobs(runs: Iterable[TableRun]) -> Iterator[Job]:
-        for run in runs:
-            file = results / f"{run.name}.json"
-            done_elsewhere = run in plan.missing and file not in before and file.exists()
-            if clock() < stop_at and not done_elsewhere:
-                yield Job(run.name, run.settings, run.folder, probed_on(run.dataset))
+    def done_elsewhere(run: TableRun) -> bool:
+        file = results / f"{run.name}.json"
+        return run.folder not in first and file not in before and file.exists()
 
-    for stage in (plan.first, plan.missing):
-        ready = {run.name: run for run in stage}
-        for run in stage:
-            first = run.starts_from
-            if first and not RunFolder(first).result.exists():
-                del ready[run.name]
-                if clock() < stop_at:
-                    yield RunOutcome(run, error=f"'{first}', which it starts from, is not finished")
-        for done in engine.run(jobs(ready.values())):
-            yield _outcome(ready[done.job.name], done, store, results)
+    def jobs() -> Iterator[Job | None]:
+        for run in plan.to_run:
+            while run.starts_from in in_progress:
+                yield None
+            if clock() >= stop_at or done_elsewhere(run):
+                continue
+            if run.starts_from and not RunFolder(run.starts_from).result.exists():
+                too_early.append(RunOutcome(run, error=f"'{run.starts_from}', which it starts from, is not finished"))
+                continue
+            started[run.name] = run
+            in_progress.add(run.folder)
+            yield Job(run.name, run.settings, run.folder, probed_on(run.dataset))
+
+    for done in engine.run(jobs()):
+        in_progress.remove(done.job.folder)
+        yield _outcome(started[done.job.name], done, store, results)
+    yield from too_early
 
 
 def _outcome(run: TableRun, done: JobResult, store: Store, results: Path) -> RunOutcome:

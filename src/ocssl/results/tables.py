@@ -117,6 +117,11 @@ class PaperTable:
     shows: Literal["accuracy", "seconds"] = "accuracy"
     protocols: tuple[Protocol, ...] = PROTOCOLS
 
+    @property
+    def names(self) -> set[str]:
+        """The names that :meth:`select` takes: those of its rows and of their strategies."""
+        return {row.name for row in self.rows} | {str(row.settings.get("strategy")) for row in self.rows}
+
     def row(self, name: str) -> PaperRow:
         """The row of that name."""
         found = {row.name: row for row in self.rows}
