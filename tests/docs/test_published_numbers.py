@@ -7,6 +7,7 @@ import re
 import runpy
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -159,6 +160,15 @@ def test_the_readmes_numbers_are_those_of_the_report_rounded(report: str) -> Non
         assert bold(line)[1:] == marked[row]
         for number, whole in zip(numbers, ours[row], strict=True):
             assert number == whole or float(number) == pytest.approx(float(whole), abs=0.0501), (row, number, whole)
+
+
+def test_the_readmes_times_are_those_of_runs_that_had_the_gpu_to_themselves() -> None:
+    files = sorted((ROOT / "results").glob("cifar100-simsiam-cla-e-fifo-high-clean-seed?.json"))
+    runs = [json.loads(file.read_text()) for file in files]
+    assert all((run["hardware"]["gpu"], run["hardware"]["runs_at_once"]) == ("NVIDIA H200", 1) for run in runs)
+    trains, measured = (round(fmean(run[name] for run in runs)) for name in ("train_seconds", "eval_seconds"))
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"A CLA-E run alone on one H200 trains for {trains} s and is measured for {measured} s" in readme
 
 
 @pytest.mark.parametrize("kind", ["strategies", "methods", "memories", "optimizers"])
