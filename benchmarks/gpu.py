@@ -1,6 +1,6 @@
 """Our training step against a bare one with the same network, batch and optimiser, in one process on one GPU.
 
-The bare step is the ceiling: views that lie ready on the device, forward, loss, backward, fused SGD, captured as a
+The bare step is the ceiling: views that lie ready on the device, forward, loss, backward, optimiser, captured as a
 CUDA graph (and compiled, where ours is). It has no stream, no memory, no augmentation, no teacher update. Where the
 strategy's loss needs more than plain training (a teacher's forward pass, an aligner, a second head, Osiris' four
 contrasts), so does the bare step. The loss of a method, with its heads and its target's forward pass, is the same in
@@ -12,6 +12,7 @@ A minibatch is measured at several numbers of passes, so that what a run costs c
     python benchmarks/gpu.py --output gpu.json            # all strategies, graph and compiled
     python benchmarks/gpu.py --strategies er cla-e --batches 138 --executions graph
     python benchmarks/gpu.py --methods all                # every method with replay, 2 views of 138 and 8 of 34 images
+    python benchmarks/gpu.py --strategies multiview-r --executions compiled
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ from ocssl.batch import Batch, Step
 from ocssl.losses import cross_contrast, negative_cosine, nt_xent
 from ocssl.methods import Dims
 from ocssl.nn import Encoder, ResNet18, channels_last, frozen_copy, predictor, projector
+from ocssl.optim import LARS
 from ocssl.options import validate
 
 PASSES = (1, 3, 6)
 ALIGNED = {"cla-b": "stream", "cassle": "stream", "pfr": "stream", "cla-e": "replay", "cassle-r": "replay"}
 TEACHERS = {**ALIGNED, "scale": "all"}  # which rows a frozen or trailing copy sees too
-ALIGNERS = {**ALIGNED, "cla-r": "replay"}  # and which pass a head that predicts older features
+ALIGNERS = {**ALIGNED, "cla-r": "replay", "multiview-r": "replay"}  # and which pass a head that predicts older features
 SMALL = ("er", "cla-r", "cla-e", "cla-b", "cassle", "pfr", "lump", "finetune")
 PAPER = (*SMALL, "minred", "cassle-r", "scale", "osiris-r")
 Row = tuple[str, str, int, int]  # strategy, method, views, batch
 GRID: list[Row] = [
     *((strategy, "simsiam", 2, batch) for batch in (138, 30) for strategy in PAPER),
     *((strategy, "simsiam", 2, 10) for strategy in SMALL),
+    *(("multiview-r", "emp", views, batch) for views, batch in ((8, 34), (4, 34), (2, 30))),
 ]
 
 
@@ -69,24 +72,28 @@ def median_ms(run: Callable[[], object], repeats: int) -> float:
 def bare_step(strategy: str, method: str, n_views: int, batch: int, compile: bool) -> Callable[[], object]:
     """A captured training step on resident random views."""
     torch.manual_seed(0)
-    kind = ocssl.methods.registry.get(method)
-    objective = kind(Dims(512, 512, 2048), validate(kind.Options, {"views": n_views}))
+    kind, own = ocssl.methods.registry.get(method), ocssl.strategies.registry.get(strategy).defaults
+    hidden, output = own.get("hidden_dim", 512), own.get("output_dim", 2048)
+    objective = kind(Dims(512, hidden, output), validate(kind.Options, {"views": n_views}))
     encoder = Encoder(ResNet18(), objective.projector(), 512)
     objective.begin(encoder)
     encoder.cuda(), objective.cuda()
-    aligner, second = predictor(2048, 512).cuda(), projector(512, 512, 2048).cuda()
+    aligner, second = predictor(output, hidden).cuda(), projector(512, hidden, output).cuda()
     teacher = frozen_copy(encoder)
     for module in (encoder, teacher, objective):
         channels_last(module)
     networks = (encoder, objective, aligner, second)
     trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
+    if own.get("optimizer") == "lars":
+        optimizer = LARS(trained, LARS.Options())
+    else:
+        optimizer = torch.optim.SGD(trained, lr=0.03, momentum=0.9, weight_decay=1e-4, fused=True)
     views = torch.randn(n_views, batch, 3, 32, 32, device="cuda")
     samples = Batch(torch.zeros(batch, 3, 32, 32, dtype=torch.uint8, device="cuda"), stream=batch)
     generator = torch.Generator("cuda").manual_seed(0)
     first = stream_rows(strategy, batch)
     rows = {"stream": slice(0, first), "replay": slice(first, batch), "all": slice(0, batch)}
-    stored = torch.randn(1, batch, 2048, device="cuda")
+    stored = torch.randn(1, batch, output, device="cuda")
     if compile:
         for network in (
             encoder.backbone,
@@ -120,7 +127,7 @@ def bare_step(strategy: str, method: str, n_views: int, batch: int, compile: boo
                 chosen = rows[ALIGNERS[strategy]]
                 target = target if strategy in TEACHERS else target[:, chosen]
                 loss = loss + negative_cosine(features.through(aligner, features.projected[:, chosen]), target)
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         return loss
