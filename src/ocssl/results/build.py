@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from ocssl.common.console import short_count
@@ -37,6 +37,11 @@ NOTES = {
 }
 """What the titles of columns mean."""
 
+UNPAIRED = (
+    "Empty rows have no seed in common with the other row, or differ from it in data set, protocol, images or crops."
+)
+"""Said below a table of differences that has such rows."""
+
 Best = Mapping[tuple[str, str], set[str]]
 """The rows that are bold, by number and by ``ours`` or ``tuned``."""
 
@@ -51,7 +56,10 @@ def report_table(section: Section, *, costs: bool = True) -> Table:
     shown = (*section.rows, *section.floors)
     cells = [_report_cells(section, row, best, costs) for row in shown]
     used = [key for key in cells[0] if not all(found[key].empty for found in cells)]
-    columns = tuple(TableColumn(title, group, NOTES.get(title, "")) for group, title in used)
+    columns = tuple(
+        TableColumn(title, group, NOTES.get(title, ""), align="left" if title == "seeds" else "right")
+        for group, title in used
+    )
     rows = tuple(
         TableRow(
             section.label(row),
@@ -90,7 +98,7 @@ def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[t
         cells["", "n_p"] = Value.count(row.block and row.block[2])
     for kind, group in groups.items() if costs else ():
         above = "" if kind == "ours" else kind
-        cells[above, "seeds"] = _seeds(group)
+        cells[above, "seeds"] = _seeds(group.runs)
         cells[above, "CBP"] = Value.count(group.cbp)
         cells[above, "time, s"] = _seconds(group.seconds)
     return cells
@@ -110,8 +118,9 @@ def _difference(ours: Value, paper: Value) -> Value:
     return Value(ours.mean - paper.mean, digits=1, signed=True)
 
 
-def _seeds(group: Group) -> Value:
-    return Value(len(group.runs), text=" ".join(map(str, group.runs))) if group.runs else Value()
+def _seeds(seeds: Iterable[int]) -> Value:
+    """Seeds by number, so that a reader sees which are missing."""
+    return Value(text=" ".join(map(str, seeds)) or None)
 
 
 def _seconds(values: dict[int, float]) -> Value:
@@ -183,7 +192,7 @@ def terminal_table(section: Section) -> Table:
     shown = (
         TableRow(
             label,
-            (*cells, _seeds(group)),
+            (*cells, _seeds(group.runs)),
             ranked=row.ranked,
             problems=tuple(problem.sentence for problem in group.problems),
         )
@@ -215,7 +224,9 @@ def section_differences(section: Section, to: str) -> Table:
 
 
 def differences_table(groups: Mapping[str, Group], to: str) -> Table:
-    """Differences of all groups to one of them, paired over seeds: a row for each group and number.
+    """Differences of all groups to one of them, paired over seeds: a row for each group and number that both have.
+
+    A row is empty where the two have no common seed, or were measured in different ways.
 
     Args:
         groups: by label.
@@ -225,15 +236,27 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
     chosen = max(finals, key=lambda label: finals[label], default=to) if to == "best" else to
     if chosen not in groups:
         raise unknown("row", to, ("best", *groups))
-    rows = []
-    for label, group in groups.items():
-        for number, name in {**NUMBERS, **KNN}.items() if label != chosen else ():
-            found = paired_difference(getattr(group, number), getattr(groups[chosen], number))
-            if found is not None:
-                ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
-                rows.append(TableRow(f"{label}, {name}", (Value(found.mean, signed=True), *ends, Value.count(found.n))))
+    rows = tuple(
+        TableRow(f"{label}, {name}", _paired(group, groups[chosen], number))
+        for label, group in groups.items()
+        for number, name in {**NUMBERS, **KNN}.items()
+        if label != chosen and getattr(group, number) and getattr(groups[chosen], number)
+    )
     title = f"Differences to {chosen}, in points: mean over common seeds and its {100 * LEVEL:.0f} % t-interval"
-    return Table(title, tuple(map(TableColumn, ("difference", "from", "to", "seeds"))), tuple(rows), label="row")
+    columns = (*map(TableColumn, ("difference", "from", "to")), TableColumn("seeds", align="left"))
+    notes = (UNPAIRED,) if any(row.values[0].empty for row in rows) else ()
+    return Table(title, columns, rows, notes, label="row")
+
+
+def _paired(group: Group, other: Group, number: str) -> tuple[Value, ...]:
+    """The difference of a number, the ends of its interval, and the seeds that it is paired over."""
+    ours, theirs = getattr(group, number), getattr(other, number)
+    compares = group.floor or other.floor or group.files[0].result.measure == other.files[0].result.measure
+    found = paired_difference(ours, theirs) if compares else None
+    if found is None:
+        return (Value(),) * 4
+    ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
+    return Value(found.mean, signed=True), *ends, _seeds(seed for seed in ours if seed in theirs)
 
 
 def _accuracies(rows: list[tuple[str, Row, Group, str]], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:

@@ -158,7 +158,7 @@ class Section:
 def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     """The groups with the highest number, as :func:`ocssl.results.differences.best_rows` finds them.
 
-    There are none where groups had different budgets or saw different streams.
+    There are none where groups were measured in different ways, had different budgets or saw different streams.
 
     Args:
         number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
@@ -166,7 +166,7 @@ def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     values = {name: getattr(group, number) for name, group in groups.items() if getattr(group, number)}
     results = [run.result for name in values for run in groups[name].runs.values()]
     budgets = {result.cbp_planned for result in results}
-    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets) or len({one.measure for one in results}) > 1:
         return set()
     return best_rows(values) if all(one.same_stream(other) for one, other in combinations(results, 2)) else set()
 
