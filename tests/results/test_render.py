@@ -219,3 +219,11 @@ def test_a_terminals_csv_has_differences_to_the_paper_unrounded(few: Path) -> No
     (line,) = [line for line in lines if line[0] == "CLA-E"]
     ours, paper, difference = (float(line[heads.index(head)]) for head in ("Final %", "paper", "diff"))
     assert difference == pytest.approx(ours - paper, abs=1e-6)
+
+
+def test_latex_says_which_seeds_its_numbers_are_of(few: Path) -> None:
+    assert "Seeds: 0 1.\n" in latex_report(read_report(few))
+    (few / CLA_E.format(1)).unlink()
+    said = latex_report(read_report(few))
+    assert "Seeds 0: CLA-E." in said
+    assert "ER w/ FIFO" in said.partition("Seeds 0 1: ")[2].partition("Seeds 0: ")[0]

@@ -151,6 +151,19 @@ def _notes(section: Section) -> Iterator[str]:
         yield f"Run from code with changes that were not committed: {'; '.join(uncommitted)}."
 
 
+def seeds_note(section: Section) -> str:
+    """Which seeds the rows have, for a table that has no column for them."""
+    labels: dict[str, list[str]] = {}
+    for row in section.rows:
+        for group in row.distinct:
+            if group.runs and not group.floor:
+                label = section.label(row) + ("" if group is row.ours else ", tuned")
+                labels.setdefault(_seeds(group.runs).plain(), []).append(label)
+    if len(labels) == 1:
+        return f"Seeds: {', '.join(labels)}."
+    return " ".join(f"Seeds {seeds}: {'; '.join(having)}." for seeds, having in labels.items())
+
+
 def _tuned_words(row: Row) -> str:
     return ", ".join(setting_text(name, value) for name, value in row.tuned_values.items())
 

@@ -93,7 +93,7 @@ def claims(store: Store) -> list[Claim]:
 def summary(sections: Iterable[Section]) -> list[str]:
     """What tables say by each probe: a sentence or two for each section that compares strategies."""
     wanted = (section for section in sections if section.table.id in (*MAIN, "smoke"))
-    return [_summary(section) for section in wanted if len(_means(section, "final")) > 1]
+    return [_summary(section) for section in wanted if len(_by_label(section, "final")) > 1]
 
 
 # ---------------------------------------------------------------------- the claims
@@ -237,30 +237,35 @@ CLAIMS: tuple[Callable[[Store], Claim], ...] = (
 
 
 def _summary(section: Section) -> str:
-    """Who has the highest mean of each number among rows that only see the stream, and which others are above them."""
-    said = []
-    for number, title in MEASURES.items():
-        means = _means(section, number)
-        if means:
-            first = max(means, key=lambda label: means[label])
-            labels = [section.label(_row(section, name)) for name in sorted(section.best(number))]
-            level = [label for label in labels if label != first]
-            others = _means(section, number, ranked=False)
-            above = [f"{label} {mean:.1f}" for label, mean in others.items() if mean > means[first]]
-            notes = [f"level: {', '.join(level)}"] * bool(level) + [f"above it: {', '.join(above)}"] * bool(above)
-            shown = f" ({'; '.join(notes)})" if notes else ""
-            said.append(f"{title} {first} {means[first]:.1f}{shown}")
-    forgotten = _means(section, "forgetting")
-    least = min(forgotten, key=lambda label: forgotten[label], default="")
-    more = f" {least} forgets least: {forgotten[least]:.1f} points." if least else ""
+    said = [_highest(section, number, title) for number, title in MEASURES.items() if _by_label(section, number)]
+    forgotten = _by_label(section, "forgetting")
+    least = min(forgotten, key=lambda label: _mean(forgotten[label]), default="")
+    more = f" {least} forgets least: {_points(forgotten[least])}." if least else ""
     return f"{section.title}, {heading(section.protocol)} protocol. Highest: {'; '.join(said)}.{more}"
 
 
-def _means(section: Section, number: str, *, ranked: bool = True) -> dict[str, float]:
-    """Means over seeds by label: of rows that only see the stream, or of the others that were trained."""
+def _highest(section: Section, number: str, title: str) -> str:
+    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it."""
+    values, others = _by_label(section, number), _by_label(section, number, ranked=False)
+    first = max(values, key=lambda label: _mean(values[label]))
+    labels = [section.label(_row(section, name)) for name in sorted(section.best(number))]
+    level = ", ".join(label for label in labels if label != first)
+    above = ", ".join(f"{label} {_mean(of):.1f}" for label, of in others.items() if _mean(of) > _mean(values[first]))
+    few = _count(len(values[first])) if len(values[first]) < LEAST_SEEDS else ""
+    notes = "; ".join(filter(None, (few, level and f"level: {level}", above and f"above it: {above}")))
+    return f"{title} {first} {_mean(values[first]):.1f}" + (f" ({notes})" if notes else "")
+
+
+def _points(values: Mapping[int, float]) -> str:
+    few = f" ({_count(len(values))})" if len(values) < LEAST_SEEDS else ""
+    return f"{_mean(values):.1f} points{few}"
+
+
+def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str, Mapping[int, float]]:
+    """A number by label and seed: of rows that only see the stream, or of the others that were trained."""
     rows = [row for row in section.rows if row.ranked == ranked and not row.ours.floor]
     values: dict[str, Mapping[int, float]] = {section.label(row): getattr(row.ours, number) for row in rows}
-    return {label: _mean(found) for label, found in values.items() if found}
+    return {label: found for label, found in values.items() if found}
 
 
 # ---------------------------------------------------------------------- parts of answers
@@ -301,8 +306,12 @@ def _where(section: Section) -> str:
 def _seeds(difference: Difference) -> str:
     """How sure a difference is, in brackets."""
     if difference.n < LEAST_SEEDS:
-        return f" ({difference.n} seed{'' if difference.n == 1 else 's'})"
+        return f" ({_count(difference.n)})"
     return f" ({_signed(difference.low)} to {_signed(difference.high)})"
+
+
+def _count(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def _mean(values: Mapping[int, float]) -> float:

@@ -187,7 +187,7 @@ class Result(BaseModel):
 
     @property
     def measure(self) -> tuple[str, str, str, int]:
-        """Data set, protocol, images and crops of its accuracies; those of two results compare where these are equal."""
+        """Data set, protocol, images and crops; accuracies of two results compare where these are equal."""
         return self.dataset, self.protocol, self.measured_on, self.crops
 
     @property

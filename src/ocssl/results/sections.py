@@ -16,7 +16,7 @@ from typing import Any
 from ocssl.errors import DataError
 from ocssl.results.differences import best_rows
 from ocssl.results.labels import row_labels
-from ocssl.results.names import file_part, heading, row_name, style_name
+from ocssl.results.names import file_part, heading, row_name, style_name, without_folders
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
 from ocssl.results.result import Block, Protocol, Result, probed_on
@@ -336,6 +336,10 @@ class Report:
     def place(self, path: Path) -> str:
         """The path of a file from the folder of results on, so that a report names no folder of its machine."""
         return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
+
+    def sentence(self, problem: Problem) -> str:
+        """The sentence of a problem, with paths as :meth:`place` has them."""
+        return without_folders(problem.sentence.replace(f"{self.folder}/", ""))
 
     @cached_property
     def run_names(self) -> dict[Path, str]:
