@@ -13,6 +13,7 @@ from scipy import stats
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
+from ocssl.errors import ConfigError
 from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
 from ocssl.results.build import UNPAIRED, differences_table
 from ocssl.results.differences import best_rows, paired_difference, t_quantile
@@ -159,6 +160,8 @@ def test_what_was_measured_otherwise_is_neither_compared_nor_best(changed: dict[
     table = differences_table(unlike, "CLA-E")
     assert all(value.empty for row in table.rows for value in row.values)
     assert table.notes == (UNPAIRED,)
+    with pytest.raises(ConfigError, match="no row is the best"):
+        differences_table(unlike, "best")
 
 
 def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_path: Path) -> None:

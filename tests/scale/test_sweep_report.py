@@ -61,6 +61,9 @@ def test_of_equal_trials_the_earlier_wins(plan: Sweep, log: TrialLog) -> None:
     best = log.best()
     assert best is not None
     assert (best.number, best.score) == (1, 36.0)
+    assert "# As high: trial 3; the first was taken.\n" in best_yaml(plan, log, log.trials[0])
+    log.record(log.trials[0], 1, 43.0, 600)
+    assert "As high" not in best_yaml(plan, log, log.trials[0])
 
 
 def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> None:
@@ -171,6 +174,16 @@ def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path, befo
         (0.2, "done"),
         (0.3, "done"),
     ]
+
+
+def test_scores_of_one_kind_are_not_taken_for_another(tmp_path: Path) -> None:
+    """With ``evaluate: each`` runs have Final and Avg, so their settings do not tell which one was the score."""
+    settings = SHAPES | {"experiences": 2, "strategy": "er", "evaluate": "each"}
+    start_sweep(parse_sweep({"settings": settings, "space": {"lr": [0.1]}}), tmp_path / "sweep", QUIET)
+    file = tmp_path / "sweep" / "sweep.yaml"
+    file.write_text(file.read_text().replace("score: final", "score: avg"))
+    with pytest.raises(ConfigError, match=r"sweep\.yaml' was changed since trial 1"):
+        resume_sweep(tmp_path / "sweep", QUIET)
 
 
 def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
 from ocssl.common.console import short_count
+from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
 from ocssl.results.names import heading, row_name, setting_text, style_name
@@ -161,7 +162,7 @@ def seeds_note(section: Section) -> str:
                 labels.setdefault(_seeds(group.runs).plain(), []).append(label)
     if len(labels) == 1:
         return f"Seeds: {', '.join(labels)}."
-    return " ".join(f"Seeds {seeds}: {'; '.join(having)}." for seeds, having in labels.items())
+    return " ".join(f"Seeds {seeds}: {'; '.join(having).removesuffix('.')}." for seeds, having in labels.items())
 
 
 def _tuned_words(row: Row) -> str:
@@ -246,6 +247,10 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
         to: the label of the one, or ``best`` for the highest Final.
     """
     finals = {label: fmean(group.final.values()) for label, group in groups.items() if group.final and not group.floor}
+    if to == "best" and len({groups[label].files[0].result.measure for label in finals}) > 1:
+        raise ConfigError(
+            "no row is the best, since they differ in data set, protocol, images or crops; name one instead of 'best'"
+        )
     chosen = max(finals, key=lambda label: finals[label], default=to) if to == "best" else to
     if chosen not in groups:
         raise unknown("row", to, ("best", *groups))

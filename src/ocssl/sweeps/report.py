@@ -63,10 +63,12 @@ def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
     plugins = {"plugins": sweep.plugins} if sweep.plugins else {}
     settings = yaml.safe_dump(plugins | sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
+    equal = [str(trial.number) for trial in log.trials if trial.score == best.score and trial is not best]
+    ties = f"# As high: trial{'s' * (len(equal) > 1)} {', '.join(equal)}; the first was taken.\n" if equal else ""
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
         f"# Best of {len(log.trials)} configurations: trial {best.number}, "
-        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{edges}{settings}"
+        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{ties}{edges}{settings}"
     )
 
 
