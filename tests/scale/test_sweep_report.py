@@ -283,7 +283,7 @@ def test_a_best_value_at_the_end_of_its_list_is_told(tmp_path: Path) -> None:
 )
 def test_words_switches_and_single_values_have_no_end(space: dict[str, list[object]]) -> None:
     plan = parse_sweep({"settings": {"strategy": "er"}, "space": space})
-    assert [at_edges(plan, Trial(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
+    assert [at_edges(plan, Trial.new(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
 
 
 def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
@@ -314,4 +314,4 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path: Path, m
 
 def test_a_value_that_all_configurations_share_is_not_at_an_edge() -> None:
     plan = parse_sweep({"space": {"lr": [0.3], "omega": [0.1]}, "extra": [{"lr": 0.3, "omega": 1.0}]})
-    assert at_edges(plan, Trial(2, plan.listed()[1], [0])) == ["omega 1 is the largest value that was tried"]
+    assert at_edges(plan, Trial.new(2, plan.listed()[1], [0])) == ["omega 1 is the largest value that was tried"]

@@ -46,7 +46,7 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     """A sentence for each number of the best trial that is the smallest or largest of those listed.
 
     >>> sweep = Sweep(space={"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]})
-    >>> at_edges(sweep, Trial(1, {"lr": 0.3, "memory": "fifo"}, [0]))
+    >>> at_edges(sweep, Trial.new(1, {"lr": 0.3, "memory": "fifo"}, [0]))
     ['lr 0.3 is the largest value that was tried']
     """
     found = []
