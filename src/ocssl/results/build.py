@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
+from typing import Literal, NamedTuple
 
 from ocssl.common.console import short_count
 from ocssl.errors import ConfigError
@@ -196,35 +197,43 @@ def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
     return TableRow(result.title, values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,))
 
 
+class _TerminalRow(NamedTuple):
+    """A row on a terminal: results of a row of a section, with the paper's lr and ω or with ours."""
+
+    label: str
+    row: Row
+    group: Group
+    kind: Literal["ours", "tuned"]
+
+
 def terminal_table(section: Section) -> Table:
     """A section for a terminal, with tuned results in rows of their own."""
     rows = _terminal_rows(section)
     if section.table.shows == "seconds":
-        columns, values = _times([group for _, _, group, _ in rows])
+        columns, values = _times([one.group for one in rows])
     else:
         columns, values = _accuracies(rows, _best(section))
     shown = (
         TableRow(
-            label,
-            (*cells, _seeds(group.runs)),
-            ranked=row.ranked,
-            problems=tuple(problem.sentence for problem in group.problems),
+            one.label,
+            (*cells, _seeds(one.group.runs)),
+            ranked=one.row.ranked,
+            problems=tuple(problem.sentence for problem in one.group.problems),
         )
-        for (label, row, group, _), cells in zip(rows, values, strict=True)
+        for one, cells in zip(rows, values, strict=True)
     )
     title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
     return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
 
 
-def _terminal_rows(section: Section) -> list[tuple[str, Row, Group, str]]:
-    """Label, row, results and ``ours`` or ``tuned`` of the rows on a terminal."""
-    rows = [(section.label(row), row, row.ours, "ours") for row in section.rows]
+def _terminal_rows(section: Section) -> list[_TerminalRow]:
+    rows = [_TerminalRow(section.label(row), row, row.ours, "ours") for row in section.rows]
     rows += [
-        (f"{section.label(row)}, tuned by us: {_tuned_words(row)}", row, row.tuned, "tuned")
+        _TerminalRow(f"{section.label(row)}, tuned by us: {_tuned_words(row)}", row, row.tuned, "tuned")
         for row in section.rows
         if row.tuned is not None
     ]
-    return rows + [(row.label, row, row.ours, "ours") for row in section.floors]
+    return rows + [_TerminalRow(row.label, row, row.ours, "ours") for row in section.floors]
 
 
 def section_differences(section: Section, to: str) -> Table:
@@ -234,7 +243,7 @@ def section_differences(section: Section, to: str) -> Table:
         to: a row's name or label, or ``best``.
     """
     named = {row.name: section.label(row) for row in (*section.rows, *section.floors)}
-    return differences_table({label: group for label, _, group, _ in _terminal_rows(section)}, named.get(to, to))
+    return differences_table({one.label: one.group for one in _terminal_rows(section)}, named.get(to, to))
 
 
 def differences_table(groups: Mapping[str, Group], to: str) -> Table:
@@ -277,25 +286,26 @@ def _paired(group: Group, other: Group, number: str) -> tuple[Value, ...]:
     return Value(found.mean, signed=True), *ends, _seeds(seed for seed in ours if seed in theirs)
 
 
-def _accuracies(rows: list[tuple[str, Row, Group, str]], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
+def _accuracies(rows: list[_TerminalRow], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
     """Final and, where there is one, Avg: ours, the paper's and the difference; k-NN and forgetting."""
-    with_avg = any(group.avg or "avg" in row.published for _, row, group, _ in rows)
-    numbers = {number: name for number, name in NUMBERS.items() if number == "final" or with_avg}
-    beside = {number: name for number, name in KNN.items() if number == "knn_final" or with_avg}
+    with_avg = any(one.group.avg or "avg" in one.row.published for one in rows)
+    numbers = NUMBERS if with_avg else {"final": NUMBERS["final"]}
+    beside = KNN if with_avg else {"knn_final": KNN["knn_final"]}
     titles = ["b×n_p", *(title for name in numbers.values() for title in (f"{name} %", "paper", "diff"))]
     titles += [*beside.values(), *(["forgetting"] if with_avg else [])]
     values = []
-    for _, row, group, kind in rows:
-        cells = {
-            number: Value.over(getattr(group, number), digits=1, best=row.name in best[number, kind])
+    for one in rows:
+        found = {
+            number: Value.over(getattr(one.group, number), digits=1, best=one.row.name in best[number, one.kind])
             for number in (*numbers, *beside)
         }
-        values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
+        cells = [Value(text="{1}×{2}".format(*one.row.block)) if one.row.block else Value()]
         for number in numbers:
-            paper = row.published.get(number, Value())
-            values[-1] += [cells[number], paper, _difference(cells[number], paper)]
-        values[-1] += [cells[number] for number in beside]
-        values[-1] += [Value.over(group.forgetting, digits=1)] if with_avg else []
+            paper = one.row.published.get(number, Value())
+            cells += [found[number], paper, _difference(found[number], paper)]
+        cells += [found[number] for number in beside]
+        cells += [Value.over(one.group.forgetting, digits=1)] if with_avg else []
+        values.append(cells)
     return [TableColumn(title, align="left") for title in titles], values
 
 
