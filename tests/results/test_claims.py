@@ -11,8 +11,9 @@ import synthetic
 from helpers.results import PUBLISHED
 from ocssl.paper.plan import configure
 from ocssl.results import Result, find_table, read_result, read_results
-from ocssl.results.claims import MEASURES, Claim, Comparison, claims, summary
-from ocssl.results.sections import read_report
+from ocssl.results.claims import Claim, Comparison, claims
+from ocssl.results.report import read_report
+from ocssl.results.summary import MEASURES, summary
 from ocssl.runs.naming import names_of
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"

@@ -12,7 +12,8 @@ from ocssl.registry import unknown
 from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
 from ocssl.results.names import heading, row_name, setting_text, style_name
 from ocssl.results.read import Group, ResultFile
-from ocssl.results.sections import Report, Row, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Row, Section
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 NUMBERS = {"final": "Final", "avg": "Avg"}

@@ -11,7 +11,8 @@ from typing import Any
 
 from ocssl.results.names import STYLES, dashed, heading, row_label, without_folders
 from ocssl.results.read import Group, ResultFile
-from ocssl.results.sections import SAME_BUDGET, Report, Row, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import SAME_BUDGET, Row, Section
 from ocssl.results.table import Value
 
 Values = dict[str, Any]

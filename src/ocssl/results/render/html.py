@@ -12,10 +12,12 @@ from string import Template
 
 from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
-from ocssl.results.claims import DATASET, claims, summary
+from ocssl.results.claims import DATASET, claims
 from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
-from ocssl.results.sections import Report, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Section
+from ocssl.results.summary import summary
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 PAGE_STYLES = ("style.css", "charts.css")

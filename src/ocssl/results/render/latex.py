@@ -8,7 +8,8 @@ from itertools import compress, groupby
 
 from ocssl.results.build import LEGEND, report_table, seeds_note
 from ocssl.results.names import heading
-from ocssl.results.sections import Report, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Section
 from ocssl.results.table import Table, TableColumn, Value
 
 PREAMBLE = """\

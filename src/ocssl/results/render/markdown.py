@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
-from ocssl.results.sections import Report
+from ocssl.results.report import Report
 from ocssl.results.table import Table, Value
 
 
