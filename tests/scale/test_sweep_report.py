@@ -61,9 +61,9 @@ def test_of_equal_trials_the_earlier_wins(plan: Sweep, log: TrialLog) -> None:
     best = log.best()
     assert best is not None
     assert (best.number, best.score) == (1, 36.0)
-    assert "# As high: trial 3; the first was taken.\n" in best_yaml(plan, log, log.trials[0])
+    assert "# The same score: trial 3.\n" in best_yaml(plan, log, log.trials[0])
     log.record(log.trials[0], 1, 43.0, 600)
-    assert "As high" not in best_yaml(plan, log, log.trials[0])
+    assert "same score" not in best_yaml(plan, log, log.trials[0])
 
 
 def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> None:

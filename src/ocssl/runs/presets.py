@@ -14,6 +14,7 @@ from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
+from ocssl.results import names
 from ocssl.results.published import read_csv
 from ocssl.runs.config import RunConfig, parse, read_names
 from ocssl.strategies.base import REPLAY_BATCH
@@ -183,11 +184,7 @@ def row_name(config: RunConfig) -> str:
     >>> row_name(resolve({"strategy": "er", "memory": "fifo"}))
     'er-fifo'
     """
-    if config.iid:
-        return "iid"
-    if config.learner.strategy == "er":
-        return f"er-{config.learner.memory}"
-    return config.learner.strategy
+    return names.row_name("iid" if config.iid else config.learner.strategy, config.learner.memory)
 
 
 def paper_rows(config: RunConfig) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TypeGuard
 
@@ -63,8 +64,9 @@ def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
     plugins = {"plugins": sweep.plugins} if sweep.plugins else {}
     settings = yaml.safe_dump(plugins | sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
-    equal = [str(trial.number) for trial in log.trials if trial.score == best.score and trial is not best]
-    ties = f"# As high: trial{'s' * (len(equal) > 1)} {', '.join(equal)}; the first was taken.\n" if equal else ""
+    scores = {trial.number: trial.score for trial in log.trials if trial.score is not None and trial is not best}
+    equal = [str(number) for number, score in scores.items() if math.isclose(score, best.score or 0.0)]
+    ties = f"# The same score: trial{'s' * (len(equal) > 1)} {', '.join(equal)}.\n" if equal else ""
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
         f"# Best of {len(log.trials)} configurations: trial {best.number}, "
