@@ -68,6 +68,7 @@ API = {
             "ocssl.results.table",
             "ocssl.results.differences",
             "ocssl.results.sections",
+            "ocssl.results.report",
             "ocssl.engines.jobs",
             "ocssl.sweeps.plan",
         ],

@@ -16,14 +16,16 @@ from statistics import fmean, stdev
 
 from ocssl.results import TABLES, Store, find_table, read_report, sections_of
 from ocssl.results.build import report_table, section_differences
-from ocssl.results.claims import MAIN, claims, summary
+from ocssl.results.claims import MAIN, claims
 from ocssl.results.differences import paired_difference
 from ocssl.results.names import heading, row_name, setting_text
 from ocssl.results.published import hyperparameters
 from ocssl.results.read import Group
 from ocssl.results.render import write_report
 from ocssl.results.render.markdown import to_markdown
-from ocssl.results.sections import Report, Row, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Row, Section
+from ocssl.results.summary import summary
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.report import trial_table

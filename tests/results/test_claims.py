@@ -11,8 +11,9 @@ import synthetic
 from helpers.results import PUBLISHED
 from ocssl.paper.plan import configure
 from ocssl.results import Result, find_table, read_result, read_results
-from ocssl.results.claims import Claim, Comparison, claims, summary
-from ocssl.results.sections import read_report
+from ocssl.results.claims import Claim, Comparison, claims
+from ocssl.results.report import read_report
+from ocssl.results.summary import MEASURES, summary
 from ocssl.runs.naming import names_of
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
@@ -190,3 +191,11 @@ def test_the_summary_tells_the_probes_apart() -> None:
     by_knn = high[high.index("Final by k-NN") :]
     assert "above it: CaSSLe-R" in by_knn.partition("; Avg by k-NN")[0]
     assert by_knn.partition("; Avg by k-NN")[2].startswith(" CLA-R")
+
+
+def test_the_summary_says_where_the_highest_mean_is_of_few_seeds() -> None:
+    said = summary(read_report(PUBLISHED).sections)
+    (one_seed,) = [text for text in said if "low CBP, SimSiam, authors" in text]
+    (three,) = [text for text in said if "high CBP, SimSiam, clean" in text]
+    assert one_seed.count("1 seed") == len(MEASURES) + 1  # of the least forgetting, too
+    assert "seed" not in three

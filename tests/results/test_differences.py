@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -11,8 +13,11 @@ from scipy import stats
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
-from ocssl.results import Section, find_table, read_result, read_results, sections_of
+from ocssl.errors import ConfigError
+from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
+from ocssl.results.build import UNPAIRED, differences_table
 from ocssl.results.differences import best_rows, paired_difference, t_quantile
+from ocssl.results.sections import best_groups
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +129,39 @@ def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Pa
     final = read(tmp_path / "differences.csv")[0]
     finals = [[read_result(path).final for path in paths] for paths in (FIFO[3:], FIFO[:3])]
     interval = stats.ttest_rel(*finals).confidence_interval(0.95)
-    assert (final["row"], final["seeds"]) == ("ER w/ FIFO, Final", "3")
+    assert (final["row"], final["seeds"]) == ("ER w/ FIFO, Final", "0 1 2")
     assert (float(final["from"]), float(final["to"])) == pytest.approx((interval.low, interval.high))
     code, said = ocssl("compare", *map(str, FIFO), "--differences", "CLA-EE")
     assert (code, "did you mean 'CLA-E'?" in said) == (2, True)
+
+
+def test_a_row_without_a_common_seed_is_shown_without_a_difference(ocssl: Ocssl, tmp_path: Path) -> None:
+    output = tmp_path / "differences.csv"
+    code, said = ocssl("compare", *map(str, (FIFO[0], *FIFO[4:])), "--differences", "best", "-o", str(output))
+    assert code == 0, said
+    assert UNPAIRED in said.replace("\n", " ")
+    rows = read(output)
+    assert rows
+    assert all((row["difference"], row["seeds"]) == ("", "") for row in rows)
+
+
+@pytest.mark.parametrize("changed", [{"protocol": "authors"}, {"measure_on": "validation"}, {"eval_crops": 10}])
+def test_what_was_measured_otherwise_is_neither_compared_nor_best(changed: dict[str, Any]) -> None:
+    files = [ResultFile(path, read_result(path)) for path in FIFO]
+    other = [
+        replace(file, result=file.result.model_copy(update={"config": file.result.config | changed}))
+        for file in files[3:]
+    ]
+    alike = {"CLA-E": Group(tuple(files[:3])), "ER": Group(tuple(files[3:]))}
+    unlike = alike | {"ER": Group(tuple(other))}
+    assert best_groups(alike, "final")
+    assert best_groups(unlike, "final") == set()
+    assert not any(row.values[0].empty for row in differences_table(alike, "CLA-E").rows)
+    table = differences_table(unlike, "CLA-E")
+    assert all(value.empty for row in table.rows for value in row.values)
+    assert table.notes == (UNPAIRED,)
+    with pytest.raises(ConfigError, match="no row is the best"):
+        differences_table(unlike, "best")
 
 
 def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_path: Path) -> None:
@@ -135,7 +169,7 @@ def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_
     code, said = ocssl(*show, "--protocol", "clean")
     assert code == 0, said
     rows = {row["row"]: row for row in read(tmp_path / "table.csv")}
-    assert (rows["CLA-E"]["seeds"], rows["i.i.d."]["forgetting"]) == ("3", "")
+    assert (rows["CLA-E"]["seeds"], rows["i.i.d."]["forgetting"]) == ("0 1 2", "")
     assert float(rows["CaSSLe-R"]["k-NN Final"]) > float(rows["CLA-E"]["k-NN Final"])
     assert {"random encoder", "raw pixels", "colour histogram"} <= rows.keys()
     code, said = ocssl(*show, "--protocol", "clean", "--differences", "cla-e", "--force")

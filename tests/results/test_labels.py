@@ -52,7 +52,7 @@ def test_the_memory_that_ran_is_named_everywhere(
 
     plan = parse_sweep({"settings": ran, "space": {"lr": [0.1, 0.3]}})
     log = TrialLog(tmp_path / "trials.jsonl")
-    log.trials.append(Trial(1, {"lr": 0.1}, [0]))
+    log.trials.append(Trial.new(1, {"lr": 0.1}, [0]))
     assert [row.values[0].text for row in trial_table(plan, log).rows] == [label]
 
     assert f"-{folder}-" in run_name(resolve(ran))

@@ -11,7 +11,7 @@ import pytest
 import synthetic
 
 from ocssl.results import Report, Result, read_report, read_result
-from ocssl.results.charts import chart_data
+from ocssl.results.charts import MOST_MATRICES, chart_data
 from ocssl.results.claims import claims
 from ocssl.results.render.html import html_report
 from ocssl.results.render.latex import latex_report
@@ -210,6 +210,17 @@ def test_the_accuracy_matrix_is_the_mean_over_seeds(few: Path) -> None:
     (figure,) = [figure for figure in data["figures"] if figure["kind"] == "matrix"]
     shown = [data["series"][number] for number in figure["series"] if data["series"][number]["matrix"]]
     assert [series["matrix"] for series in shown if series["label"] == "CLA-E"] == [[[10.5, 20.0], [30.0, 41.0]]]
+
+
+@pytest.mark.parametrize(("runs", "shown"), [(MOST_MATRICES, True), (MOST_MATRICES + 1, False)])
+def test_runs_outside_the_papers_tables_have_matrices_while_they_are_few(few: Path, runs: int, shown: bool) -> None:
+    first = read_result(few / CLA_E.format(0))
+    for path in few.glob("*.json"):
+        path.unlink()
+    for number in range(runs):
+        own = synthetic.again(first, changes={"matrix": [[10.0, 20.0], [30.0, 40.0]]}, lr=0.5 + number)
+        (few / f"own{number}.json").write_text(own.to_json())
+    assert any(figure["kind"] == "matrix" for figure in chart_data(read_report(few))["figures"]) is shown
 
 
 def test_the_page_has_no_path_of_the_machine_that_made_it(few: Path) -> None:

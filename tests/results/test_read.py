@@ -306,6 +306,14 @@ def test_times_of_different_devices_are_not_averaged(tmp_path: Path) -> None:
     assert cla_e(tmp_path).seconds == {0: content()["train_seconds"]}
 
 
+@pytest.mark.parametrize(("gpu", "alike"), [(None, False), ("one", True)])
+def test_times_of_a_cpu_are_of_one_number_of_threads(tmp_path: Path, gpu: str | None, alike: bool) -> None:
+    for seed, threads in enumerate((1, 8)):
+        put(tmp_path, f"{threads}", content(seed=seed) | {"hardware": {"cpu": "a", "gpu": gpu, "threads": threads}})
+    group = cla_e(tmp_path)
+    assert (len(group.devices), len(group.seconds)) == ((1, 2) if alike else (2, 0))
+
+
 @pytest.mark.parametrize(
     ("settings", "hardware", "alike"),
     [

@@ -190,7 +190,8 @@ def test_differences_are_paired_and_written_as_numbers(three: Path) -> None:
     expected = paired_difference(rows["er-fifo"].final, rows["cla-e"].final)
     (line,) = [line for line in lines if line[0] == "ER w/ FIFO, Final"]
     assert expected is not None
-    assert [float(cell) for cell in line[1:]] == pytest.approx([expected.mean, expected.low, expected.high, 3])
+    assert [float(cell) for cell in line[1:4]] == pytest.approx([expected.mean, expected.low, expected.high])
+    assert line[4] == "0 1 2"
     assert not any(line[0].startswith("CLA-E") for line in lines)
     with pytest.raises(ConfigError, match="unknown row 'cla-ee'"):
         section_differences(section, "cla-ee")
@@ -202,7 +203,7 @@ def test_csv_has_the_numbers_of_the_report_unrounded(few: Path) -> None:
     (line,) = [dict(zip(heads, line, strict=True)) for line in lines if line[0] == "CLA-E"]
     finals = [read_result(few / CLA_E.format(seed)).final or 0 for seed in (0, 1)]
     assert float(line["Final ours"]) == pytest.approx(sum(finals) / 2)
-    assert (line["Final paper"], line["Final paper std"], line["seeds"]) == ("43.1", "0.3", "2")
+    assert (line["Final paper"], line["Final paper std"], line["seeds"]) == ("43.1", "0.3", "0 1")
 
 
 def test_a_terminal_has_the_same_rows_in_italics_as_a_report(three: Path) -> None:
@@ -218,3 +219,11 @@ def test_a_terminals_csv_has_differences_to_the_paper_unrounded(few: Path) -> No
     (line,) = [line for line in lines if line[0] == "CLA-E"]
     ours, paper, difference = (float(line[heads.index(head)]) for head in ("Final %", "paper", "diff"))
     assert difference == pytest.approx(ours - paper, abs=1e-6)
+
+
+def test_latex_says_which_seeds_its_numbers_are_of(few: Path) -> None:
+    assert "Seeds: 0 1.\n" in latex_report(read_report(few))
+    (few / CLA_E.format(1)).unlink()
+    said = latex_report(read_report(few))
+    assert "Seeds 0: CLA-E." in said
+    assert "ER w/ FIFO" in said.partition("Seeds 0 1: ")[2].partition("Seeds 0: ")[0]

@@ -237,3 +237,28 @@ def test_lines_of_any_kind_are_drawn_into_a_file(tmp_path: Path) -> None:
         draw_lines(lines, tmp_path / "curves.gif")
     with pytest.raises(DataError, match="cannot write"):
         draw_lines(lines, tmp_path / "no folder" / "curves.png")
+
+
+def test_no_file_of_a_report_names_a_folder_of_the_machine(one: Path, tmp_path: Path) -> None:
+    (one / "broken.json").write_text("{")
+    first = next(one.glob("*.json"))
+    result = read_result(first)
+    again = result.model_copy(update={"final": 1.0, "curve": [*result.curve[:-1], 1.0]})
+    (one / "again.json").write_text(again.to_json())
+    report = read_report(one)
+    assert report.conflicting
+    for path in write_report(report, tmp_path / "out", ["html", "markdown", "latex", "csv"]):
+        assert str(one.parent) not in path.read_text()
+    assert "broken.json" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_long_label_leaves_room_for_the_plot(one: Path) -> None:
+    (path,) = one.glob("*.json")
+    changed = {"lr": 0.77, "tau": 0.5, "omega": 0.7, "samples_per_class": 77, "validation_fraction": 0.25}
+    path.write_text(synthetic.again(read_result(path), **changed).to_json())
+    data = chart_data(read_report(one))
+    (stream,) = [figure for figure in data["figures"] if figure["kind"] == "stream"]
+    assert len(data["series"][stream["series"][0]]["label"]) > 60
+    drawn = draw_figure(data, stream)
+    drawn.draw_without_rendering()
+    assert drawn.axes[0].get_position().width > 0.4

@@ -61,6 +61,9 @@ def test_of_equal_trials_the_earlier_wins(plan: Sweep, log: TrialLog) -> None:
     best = log.best()
     assert best is not None
     assert (best.number, best.score) == (1, 36.0)
+    assert "# The same score: trial 3.\n" in best_yaml(plan, log, log.trials[0])
+    log.record(log.trials[0], 1, 43.0, 600)
+    assert "same score" not in best_yaml(plan, log, log.trials[0])
 
 
 def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> None:
@@ -173,6 +176,16 @@ def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path, befo
     ]
 
 
+def test_scores_of_one_kind_are_not_taken_for_another(tmp_path: Path) -> None:
+    """With ``evaluate: each`` runs have Final and Avg, so their settings do not tell which one was the score."""
+    settings = SHAPES | {"experiences": 2, "strategy": "er", "evaluate": "each"}
+    start_sweep(parse_sweep({"settings": settings, "space": {"lr": [0.1]}}), tmp_path / "sweep", QUIET)
+    file = tmp_path / "sweep" / "sweep.yaml"
+    file.write_text(file.read_text().replace("score: final", "score: avg"))
+    with pytest.raises(ConfigError, match=r"sweep\.yaml' was changed since trial 1"):
+        resume_sweep(tmp_path / "sweep", QUIET)
+
+
 def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_path: Path) -> None:
     space = {"lr": [0.1, 0.2], "passes": [1, 2]}
     settings = {name: value for name, value in SHAPES.items() if name != "passes"} | {"experiences": 2}
@@ -270,7 +283,7 @@ def test_a_best_value_at_the_end_of_its_list_is_told(tmp_path: Path) -> None:
 )
 def test_words_switches_and_single_values_have_no_end(space: dict[str, list[object]]) -> None:
     plan = parse_sweep({"settings": {"strategy": "er"}, "space": space})
-    assert [at_edges(plan, Trial(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
+    assert [at_edges(plan, Trial.new(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
 
 
 def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
@@ -301,4 +314,4 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path: Path, m
 
 def test_a_value_that_all_configurations_share_is_not_at_an_edge() -> None:
     plan = parse_sweep({"space": {"lr": [0.3], "omega": [0.1]}, "extra": [{"lr": 0.3, "omega": 1.0}]})
-    assert at_edges(plan, Trial(2, plan.listed()[1], [0])) == ["omega 1 is the largest value that was tried"]
+    assert at_edges(plan, Trial.new(2, plan.listed()[1], [0])) == ["omega 1 is the largest value that was tried"]

@@ -2,8 +2,9 @@
 
 from ocssl.results.differences import Difference, paired_difference
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
+from ocssl.results.report import Report, read_report
 from ocssl.results.result import Curve, Result, read_result
-from ocssl.results.sections import Report, Row, Section, read_report, sections_of
+from ocssl.results.sections import Row, Section, sections_of
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable, find_table
 

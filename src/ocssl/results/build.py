@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
+from typing import Literal, NamedTuple
 
 from ocssl.common.console import short_count
+from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
 from ocssl.results.names import heading, row_name, setting_text, style_name
 from ocssl.results.read import Group, ResultFile
-from ocssl.results.sections import Report, Row, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Row, Section
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 NUMBERS = {"final": "Final", "avg": "Avg"}
@@ -37,6 +40,11 @@ NOTES = {
 }
 """What the titles of columns mean."""
 
+UNPAIRED = (
+    "Empty rows have no seed in common with the other row, or differ from it in data set, protocol, images or crops."
+)
+"""Said below a table of differences that has such rows."""
+
 Best = Mapping[tuple[str, str], set[str]]
 """The rows that are bold, by number and by ``ours`` or ``tuned``."""
 
@@ -51,7 +59,10 @@ def report_table(section: Section, *, costs: bool = True) -> Table:
     shown = (*section.rows, *section.floors)
     cells = [_report_cells(section, row, best, costs) for row in shown]
     used = [key for key in cells[0] if not all(found[key].empty for found in cells)]
-    columns = tuple(TableColumn(title, group, NOTES.get(title, "")) for group, title in used)
+    columns = tuple(
+        TableColumn(title, group, NOTES.get(title, ""), align="left" if title == "seeds" else "right")
+        for group, title in used
+    )
     rows = tuple(
         TableRow(
             section.label(row),
@@ -90,7 +101,7 @@ def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[t
         cells["", "n_p"] = Value.count(row.block and row.block[2])
     for kind, group in groups.items() if costs else ():
         above = "" if kind == "ours" else kind
-        cells[above, "seeds"] = _seeds(group)
+        cells[above, "seeds"] = _seeds(group.runs)
         cells[above, "CBP"] = Value.count(group.cbp)
         cells[above, "time, s"] = _seconds(group.seconds)
     return cells
@@ -110,8 +121,9 @@ def _difference(ours: Value, paper: Value) -> Value:
     return Value(ours.mean - paper.mean, digits=1, signed=True)
 
 
-def _seeds(group: Group) -> Value:
-    return Value(len(group.runs), text=" ".join(map(str, group.runs))) if group.runs else Value()
+def _seeds(seeds: Iterable[int]) -> Value:
+    """Seeds by number, so that a reader sees which are missing."""
+    return Value(text=" ".join(map(str, seeds)) or None)
 
 
 def _seconds(values: dict[int, float]) -> Value:
@@ -140,6 +152,19 @@ def _notes(section: Section) -> Iterator[str]:
     ]
     if uncommitted:
         yield f"Run from code with changes that were not committed: {'; '.join(uncommitted)}."
+
+
+def seeds_note(section: Section) -> str:
+    """Which seeds the rows have, for a table that has no column for them."""
+    labels: dict[str, list[str]] = {}
+    for row in section.rows:
+        for group in row.distinct:
+            if group.runs and not group.floor:
+                label = section.label(row) + ("" if group is row.ours else ", tuned")
+                labels.setdefault(_seeds(group.runs).plain(), []).append(label)
+    if len(labels) == 1:
+        return f"Seeds: {', '.join(labels)}."
+    return " ".join(f"Seeds {seeds}: {'; '.join(having).removesuffix('.')}." for seeds, having in labels.items())
 
 
 def _tuned_words(row: Row) -> str:
@@ -173,35 +198,43 @@ def _run_row(file: ResultFile, conflicting: bool) -> TableRow:
     return TableRow(result.title, values, style=style_name(name), flags=tuple(flags), facets=facets, files=(file.path,))
 
 
+class _TerminalRow(NamedTuple):
+    """A row on a terminal: results of a row of a section, with the paper's lr and ω or with ours."""
+
+    label: str
+    row: Row
+    group: Group
+    kind: Literal["ours", "tuned"]
+
+
 def terminal_table(section: Section) -> Table:
     """A section for a terminal, with tuned results in rows of their own."""
     rows = _terminal_rows(section)
     if section.table.shows == "seconds":
-        columns, values = _times([group for _, _, group, _ in rows])
+        columns, values = _times([one.group for one in rows])
     else:
         columns, values = _accuracies(rows, _best(section))
     shown = (
         TableRow(
-            label,
-            (*cells, _seeds(group)),
-            ranked=row.ranked,
-            problems=tuple(problem.sentence for problem in group.problems),
+            one.label,
+            (*cells, _seeds(one.group.runs)),
+            ranked=one.row.ranked,
+            problems=tuple(problem.sentence for problem in one.group.problems),
         )
-        for (label, row, group, _), cells in zip(rows, values, strict=True)
+        for one, cells in zip(rows, values, strict=True)
     )
     title = f"{section.table.title}: {section.dataset}, {section.protocol} protocol"
     return Table(title, (*columns, TableColumn("seeds", align="left")), tuple(shown), label="row")
 
 
-def _terminal_rows(section: Section) -> list[tuple[str, Row, Group, str]]:
-    """Label, row, results and ``ours`` or ``tuned`` of the rows on a terminal."""
-    rows = [(section.label(row), row, row.ours, "ours") for row in section.rows]
+def _terminal_rows(section: Section) -> list[_TerminalRow]:
+    rows = [_TerminalRow(section.label(row), row, row.ours, "ours") for row in section.rows]
     rows += [
-        (f"{section.label(row)}, tuned by us: {_tuned_words(row)}", row, row.tuned, "tuned")
+        _TerminalRow(f"{section.label(row)}, tuned by us: {_tuned_words(row)}", row, row.tuned, "tuned")
         for row in section.rows
         if row.tuned is not None
     ]
-    return rows + [(row.label, row, row.ours, "ours") for row in section.floors]
+    return rows + [_TerminalRow(row.label, row, row.ours, "ours") for row in section.floors]
 
 
 def section_differences(section: Section, to: str) -> Table:
@@ -211,50 +244,69 @@ def section_differences(section: Section, to: str) -> Table:
         to: a row's name or label, or ``best``.
     """
     named = {row.name: section.label(row) for row in (*section.rows, *section.floors)}
-    return differences_table({label: group for label, _, group, _ in _terminal_rows(section)}, named.get(to, to))
+    return differences_table({one.label: one.group for one in _terminal_rows(section)}, named.get(to, to))
 
 
 def differences_table(groups: Mapping[str, Group], to: str) -> Table:
-    """Differences of all groups to one of them, paired over seeds: a row for each group and number.
+    """Differences of all groups to one of them, paired over seeds: a row for each group and number that both have.
+
+    A row is empty where the two have no common seed, or were measured in different ways.
 
     Args:
         groups: by label.
         to: the label of the one, or ``best`` for the highest Final.
     """
     finals = {label: fmean(group.final.values()) for label, group in groups.items() if group.final and not group.floor}
+    if to == "best" and len({groups[label].files[0].result.measure for label in finals}) > 1:
+        raise ConfigError(
+            "no row is the best, since they differ in data set, protocol, images or crops; name one instead of 'best'"
+        )
     chosen = max(finals, key=lambda label: finals[label], default=to) if to == "best" else to
     if chosen not in groups:
         raise unknown("row", to, ("best", *groups))
-    rows = []
-    for label, group in groups.items():
-        for number, name in {**NUMBERS, **KNN}.items() if label != chosen else ():
-            found = paired_difference(getattr(group, number), getattr(groups[chosen], number))
-            if found is not None:
-                ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
-                rows.append(TableRow(f"{label}, {name}", (Value(found.mean, signed=True), *ends, Value.count(found.n))))
+    rows = tuple(
+        TableRow(f"{label}, {name}", _paired(group, groups[chosen], number))
+        for label, group in groups.items()
+        for number, name in {**NUMBERS, **KNN}.items()
+        if label != chosen and getattr(group, number) and getattr(groups[chosen], number)
+    )
     title = f"Differences to {chosen}, in points: mean over common seeds and its {100 * LEVEL:.0f} % t-interval"
-    return Table(title, tuple(map(TableColumn, ("difference", "from", "to", "seeds"))), tuple(rows), label="row")
+    columns = (*map(TableColumn, ("difference", "from", "to")), TableColumn("seeds", align="left"))
+    notes = (UNPAIRED,) if any(row.values[0].empty for row in rows) else ()
+    return Table(title, columns, rows, notes, label="row")
 
 
-def _accuracies(rows: list[tuple[str, Row, Group, str]], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
+def _paired(group: Group, other: Group, number: str) -> tuple[Value, ...]:
+    """The difference of a number, the ends of its interval, and the seeds that it is paired over."""
+    ours, theirs = getattr(group, number), getattr(other, number)
+    compares = group.floor or other.floor or group.files[0].result.measure == other.files[0].result.measure
+    found = paired_difference(ours, theirs) if compares else None
+    if found is None:
+        return (Value(),) * 4
+    ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
+    return Value(found.mean, signed=True), *ends, _seeds(seed for seed in ours if seed in theirs)
+
+
+def _accuracies(rows: list[_TerminalRow], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
     """Final and, where there is one, Avg: ours, the paper's and the difference; k-NN and forgetting."""
-    with_avg = any(group.avg or "avg" in row.published for _, row, group, _ in rows)
-    numbers = {number: name for number, name in NUMBERS.items() if number == "final" or with_avg}
-    beside = {number: name for number, name in KNN.items() if number == "knn_final" or with_avg}
+    with_avg = any(one.group.avg or "avg" in one.row.published for one in rows)
+    numbers = NUMBERS if with_avg else {"final": NUMBERS["final"]}
+    beside = KNN if with_avg else {"knn_final": KNN["knn_final"]}
     titles = ["b×n_p", *(title for name in numbers.values() for title in (f"{name} %", "paper", "diff"))]
     titles += [*beside.values(), *(["forgetting"] if with_avg else [])]
     values = []
-    for _, row, group, kind in rows:
-        cells = {
-            number: Value.over(getattr(group, number), digits=1, best=row.name in best[number, kind])
+    for one in rows:
+        found = {
+            number: Value.over(getattr(one.group, number), digits=1, best=one.row.name in best[number, one.kind])
             for number in (*numbers, *beside)
         }
-        values.append([Value(text="{1}×{2}".format(*row.block)) if row.block else Value()])
+        cells = [Value(text="{1}×{2}".format(*one.row.block)) if one.row.block else Value()]
         for number in numbers:
-            paper = row.published.get(number, Value())
-            values[-1] += [cells[number], paper, _difference(cells[number], paper)]
-        values[-1] += [cells[number] for number in beside]
-        values[-1] += [Value.over(group.forgetting, digits=1)] if with_avg else []
+            paper = one.row.published.get(number, Value())
+            cells += [found[number], paper, _difference(found[number], paper)]
+        cells += [found[number] for number in beside]
+        cells += [Value.over(one.group.forgetting, digits=1)] if with_avg else []
+        values.append(cells)
     return [TableColumn(title, align="left") for title in titles], values
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ocssl.results.names import STYLES, dashed, heading, row_label
+from ocssl.results.names import STYLES, dashed, heading, row_label, without_folders
 from ocssl.results.read import Group, ResultFile
-from ocssl.results.sections import SAME_BUDGET, Report, Row, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import SAME_BUDGET, Row, Section
 from ocssl.results.table import Value
 
 Values = dict[str, Any]
@@ -36,7 +36,7 @@ CAUTION = (
 )
 """Said where a figure has the paper's numbers beside ours of another protocol."""
 
-FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
+MOST_MATRICES = 8  # of runs outside the paper's tables, which may be very many
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Parts of a result that the page shows elsewhere or not at all."""
 
@@ -94,7 +94,8 @@ def _section_figures(section: Section, series: list[Values], numbers: list[int])
         yield _figure("bars", section.id, {**values, "caution": CAUTION if differs else ""})
     if not ablation and any(map(is_curve, series)):
         yield _figure("stream", section.id, values)
-    if not ablation and not section.is_unlisted and any(len(one["matrix"] or ()) > 1 for one in series):
+    few = not section.is_unlisted or len(series) <= MOST_MATRICES
+    if few and not ablation and any(len(one["matrix"] or ()) > 1 for one in series):
         yield _figure("matrix", section.id, values)
 
 
@@ -198,15 +199,6 @@ def _run(file: ResultFile, report: Report) -> Values:
         "config": config,
         **{name: getattr(result, name) for name in ("references", "versions", "hardware")},
     }
-
-
-def without_folders(text: str) -> str:
-    """A sentence whose absolute paths have lost their folders, which are those of the machine that made it.
-
-    >>> without_folders("cannot read '/home/me/data/a.png': no space")
-    "cannot read 'a.png': no space"
-    """
-    return FOLDERS.sub("", text)
 
 
 def to_script(values: Values) -> str:

@@ -1,4 +1,4 @@
-"""The paper's claims, each answered from results: yes, no, in part, or not run yet; and what the tables say in short.
+"""The paper's claims, each answered from results: yes, no, in part, or not run yet.
 
 Answers are of the clean protocol on CIFAR-100. A claim is split into comparisons, each of which speaks for it or
 against it, or is open: over three or more common seeds a difference is open where its 95 % t-interval contains 0.
@@ -6,20 +6,19 @@ against it, or is open: over three or more common seeds a difference is open whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
+from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_count
 from ocssl.results.names import heading, row_label, row_name
 from ocssl.results.read import Store
 from ocssl.results.result import trained_on
-from ocssl.results.sections import Row, Section, sections_of
+from ocssl.results.sections import Section, sections_of
 from ocssl.results.tables import find_table
 
 DATASET = "cifar100"
-MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
 MAIN = ("high-simsiam", "low-simsiam", "high-simclr", "low-simclr")
 PASSES = ("passes-simsiam", "passes-simclr")
 STAGNANT = 1.0  # points of Final below which twice the passes are no gain
@@ -90,12 +89,6 @@ def claims(store: Store) -> list[Claim]:
     return [question(store) for question in CLAIMS]
 
 
-def summary(sections: Iterable[Section]) -> list[str]:
-    """What tables say by each probe: a sentence or two for each section that compares strategies."""
-    wanted = (section for section in sections if section.table.id in (*MAIN, "smoke"))
-    return [_summary(section) for section in wanted if len(_means(section, "final")) > 1]
-
-
 # ---------------------------------------------------------------------- the claims
 
 
@@ -117,7 +110,7 @@ def _stagnation(store: Store) -> Claim:
             if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # it is in both tables
                 continue
             planned += 1
-            before = _row(section, row.name.removesuffix("-np6") + "-np3")
+            before = section.row(row.name.removesuffix("-np6") + "-np3")
             difference = paired_difference(row.ours.final, before.ours.final)
             if difference is not None:
                 rises = difference.mean >= STAGNANT
@@ -149,7 +142,7 @@ def _downstream(store: Store) -> Claim:
     tables = ("downstream-simsiam", "downstream-simclr")
     for table in tables:
         section = _section(store, table)
-        cla_r = _row(section, "cla-r")
+        cla_r = section.row("cla-r")
         others = [row for row in section.rows if row is not cla_r and row.ours.final]
         if cla_r.ours.final and others:
             best = max(others, key=lambda row: _mean(row.ours.final))
@@ -233,36 +226,6 @@ CLAIMS: tuple[Callable[[Store], Claim], ...] = (
 )
 
 
-# ---------------------------------------------------------------------- in short
-
-
-def _summary(section: Section) -> str:
-    """Who has the highest mean of each number among rows that only see the stream, and which others are above them."""
-    said = []
-    for number, title in MEASURES.items():
-        means = _means(section, number)
-        if means:
-            first = max(means, key=lambda label: means[label])
-            labels = [section.label(_row(section, name)) for name in sorted(section.best(number))]
-            level = [label for label in labels if label != first]
-            others = _means(section, number, ranked=False)
-            above = [f"{label} {mean:.1f}" for label, mean in others.items() if mean > means[first]]
-            notes = [f"level: {', '.join(level)}"] * bool(level) + [f"above it: {', '.join(above)}"] * bool(above)
-            shown = f" ({'; '.join(notes)})" if notes else ""
-            said.append(f"{title} {first} {means[first]:.1f}{shown}")
-    forgotten = _means(section, "forgetting")
-    least = min(forgotten, key=lambda label: forgotten[label], default="")
-    more = f" {least} forgets least: {forgotten[least]:.1f} points." if least else ""
-    return f"{section.title}, {heading(section.protocol)} protocol. Highest: {'; '.join(said)}.{more}"
-
-
-def _means(section: Section, number: str, *, ranked: bool = True) -> dict[str, float]:
-    """Means over seeds by label: of rows that only see the stream, or of the others that were trained."""
-    rows = [row for row in section.rows if row.ranked == ranked and not row.ours.floor]
-    values: dict[str, Mapping[int, float]] = {section.label(row): getattr(row.ours, number) for row in rows}
-    return {label: _mean(found) for label, found in values.items() if found}
-
-
 # ---------------------------------------------------------------------- parts of answers
 
 
@@ -276,15 +239,11 @@ def _section(store: Store, table: str) -> Section:
     return next(section for section in found if trained_on(section.dataset) == DATASET)
 
 
-def _row(section: Section, name: str) -> Row:
-    return next(row for row in section.rows if row.name == name)
-
-
 def _compared(
     section: Section, first: str, second: str, *, number: str = "final", where: bool = True
 ) -> Iterator[Comparison]:
     """The first row less the second, where both were run."""
-    one, other = _row(section, first), _row(section, second)
+    one, other = section.row(first), section.row(second)
     difference = paired_difference(getattr(one.ours, number), getattr(other.ours, number))
     if difference is None:
         return
@@ -301,7 +260,7 @@ def _where(section: Section) -> str:
 def _seeds(difference: Difference) -> str:
     """How sure a difference is, in brackets."""
     if difference.n < LEAST_SEEDS:
-        return f" ({difference.n} seed{'' if difference.n == 1 else 's'})"
+        return f" ({seed_count(difference.n)})"
     return f" ({_signed(difference.low)} to {_signed(difference.high)})"
 
 

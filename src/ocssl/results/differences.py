@@ -78,6 +78,15 @@ def best_rows(values: Mapping[str, Mapping[int, float]]) -> set[str]:
     return {best, *(row for row, found in compared.items() if not found.excludes_zero)} if compared else set()
 
 
+def seed_count(seeds: int) -> str:
+    """How many seeds a number is of, in words.
+
+    >>> seed_count(1), seed_count(2)
+    ('1 seed', '2 seeds')
+    """
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
 @cache
 def t_quantile(probability: float, freedom: int) -> float:
     """The quantile of Student's t distribution, by bisection of its distribution function.

@@ -13,6 +13,7 @@ from ocssl.results.published import read_yaml
 LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
 COSTS = ("stream_batch", "batch", "passes")
 SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
+FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α",
@@ -102,6 +103,15 @@ def dashed(text: str) -> str:
     'cifar-100-nvidia-h200'
     """
     return _cut(re.sub(r"[\W_]+", "-", text.lower()).strip("-"))
+
+
+def without_folders(text: str) -> str:
+    """A sentence whose absolute paths have lost their folders, which are those of the machine that made it.
+
+    >>> without_folders("cannot read '/home/me/data/a.png': no space")
+    "cannot read 'a.png': no space"
+    """
+    return FOLDERS.sub("", text)
 
 
 def _cut(name: str) -> str:

@@ -39,10 +39,12 @@ class ResultFile:
 
     @property
     def device(self) -> str:
-        """What a training time depends on: the hardware and, unless usual there, the execution."""
+        """What a training time depends on: the hardware, threads of a CPU and, unless usual there, the execution."""
         hardware, config = self.result.hardware, self.result.config
         usual = ("auto", "graph", "bf16") if hardware.get("gpu") else ("auto", "eager", "fp32")
         words = [str(hardware.get("gpu") or hardware.get("cpu") or "unknown device")]
+        if not hardware.get("gpu") and (threads := hardware.get("threads")):
+            words.append(f"{threads} thread{'' if threads == 1 else 's'}")
         words += [str(config[name]) for name in ("execution", "precision") if config.get(name, "auto") not in usual]
         words += [f"{many} processes"] if (many := hardware.get("processes", 1)) != 1 else []
         return ", ".join(words)

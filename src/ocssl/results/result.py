@@ -186,6 +186,11 @@ class Result(BaseModel):
         return int(self.config.get("eval_crops", 1))
 
     @property
+    def measure(self) -> tuple[str, str, str, int]:
+        """Data set, protocol, images and crops; accuracies of two results compare where these are equal."""
+        return self.dataset, self.protocol, self.measured_on, self.crops
+
+    @property
     def only_floors(self) -> bool:
         """Whether nothing was trained, so that it holds floors and nothing else."""
         return self.config.get("evaluate") == "start"

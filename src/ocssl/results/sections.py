@@ -7,21 +7,18 @@ share a section, a row or a mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import combinations, groupby
+from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ocssl.errors import DataError
 from ocssl.results.differences import best_rows
-from ocssl.results.labels import row_labels
 from ocssl.results.names import file_part, heading, row_name, style_name
 from ocssl.results.published import published_results
-from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
+from ocssl.results.read import Group, Problem, ResultFile, Store
 from ocssl.results.result import Block, Protocol, Result, probed_on
 from ocssl.results.table import Value
-from ocssl.results.tables import TABLES, PaperRow, PaperTable
+from ocssl.results.tables import PaperRow, PaperTable
 
 BOUNDS = frozenset({"iid", "cassle", "cassle-r"})
 """Strategies that the paper prints in italics: they use more than the stream, so they are not ranked."""
@@ -44,7 +41,7 @@ MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std")
 """Settings that a floor depends on, besides data set, protocol and images; the second of the untrained encoder only."""
 
-UNLISTED = "other"
+UNLISTED = "other"  # begins the ids of sections that are no table of the paper
 FLOOR_STYLE = "random"
 
 
@@ -123,6 +120,10 @@ class Section:
         found = {row.block for row in self.rows if row.block}
         return found.pop() if len(found) == 1 else None
 
+    def row(self, name: str) -> Row:
+        """The row of that name."""
+        return next(row for row in self.rows if row.name == name)
+
     def label(self, row: Row) -> str:
         """The label of a row; with b where two rows have the same (i.i.d. training at the low budget)."""
         alone = sum(other.label == row.label for other in self.rows) == 1
@@ -158,7 +159,7 @@ class Section:
 def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     """The groups with the highest number, as :func:`ocssl.results.differences.best_rows` finds them.
 
-    There are none where groups had different budgets or saw different streams.
+    There are none where groups were measured in different ways, had different budgets or saw different streams.
 
     Args:
         number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
@@ -166,7 +167,7 @@ def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     values = {name: getattr(group, number) for name, group in groups.items() if getattr(group, number)}
     results = [run.result for name in values for run in groups[name].runs.values()]
     budgets = {result.cbp_planned for result in results}
-    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets):
+    if len(values) < 2 or max(budgets) > SAME_BUDGET * min(budgets) or len({one.measure for one in results}) > 1:
         return set()
     return best_rows(values) if all(one.same_stream(other) for one, other in combinations(results, 2)) else set()
 
@@ -176,14 +177,15 @@ def sections_of(store: Store, table: PaperTable) -> list[Section]:
     transfer = any(map(probed_on, table.datasets))
     present = {file.result.dataset for file in store.files if bool(probed_on(file.result.dataset)) == transfer}
     found = (
-        _section(store, table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
+        make_section(store, table, dataset, protocol, tuple(_rows(store, table, dataset, protocol)))
         for dataset in (*table.datasets, *sorted(present - {*table.datasets}))
         for protocol in table.protocols
     )
     return [section for section in found if section.dataset in table.datasets or section.content]
 
 
-def _section(store: Store, table: PaperTable, dataset: str, protocol: Protocol, rows: tuple[Row, ...]) -> Section:
+def make_section(store: Store, table: PaperTable, dataset: str, protocol: Protocol, rows: tuple[Row, ...]) -> Section:
+    """A section of these rows, with the floors that its runs measured."""
     held = {row.ours.floor for row in rows}
     groups = [group for row in rows for group in row.groups]
     floors = (
@@ -271,100 +273,3 @@ def _floor_settings(result: Result, name: str) -> str:
     settings = [result.config.get(setting) for setting in names]
     settings += [result.crops] if name == "untrained" else []
     return repr((result.dataset, result.protocol, result.measured_on, settings))
-
-
-def unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
-    """Sections of the experiments in no listed section: one for each images, crops, method, data set, protocol."""
-    known = {group.experiment for section in listed for group in section.groups}
-    left = [
-        group
-        for experiment, group in store.groups.items()
-        if experiment not in known and not group.files[0].result.only_floors
-    ]
-    for (images, crops, method, dataset, _), together in groupby(sorted(left, key=_kind), key=_kind):
-        groups = sorted(together, key=_place)
-        results = [group.files[0].result for group in groups]
-        title = "other runs" + (f", {heading(method)}" if method else "")
-        title += "" if images == "test" else f", measured on {images} images"
-        title += f", mean of {crops} crops" if crops else ""
-        table = PaperTable("-".join(filter(None, (UNLISTED, method, images, crops))), title, ())
-        labels, shared = row_labels(results)
-        rows = tuple(map(_unlisted_row, groups, labels))
-        yield replace(_section(store, table, dataset, results[0].protocol, rows), shared=tuple(shared))
-
-
-def _kind(group: Group) -> tuple[str, ...]:
-    result = group.files[0].result
-    crops = "" if result.crops == 1 else str(result.crops)
-    return result.measured_on, crops, result.method or "", result.dataset, result.protocol
-
-
-def _place(group: Group) -> tuple[Any, ...]:
-    """Rows of one strategy stand together, in the order of what is usually varied."""
-    result = group.files[0].result
-    name = row_name(result.strategy, result.memory)
-    return name, *result.block[1:], result.config.get("lr") or 0.0, result.config.get("omega") or 0.0
-
-
-def _unlisted_row(group: Group, label: str) -> Row:
-    result = group.files[0].result
-    name, ranked = row_name(result.strategy, result.memory), result.strategy not in BOUNDS
-    return Row(f"{name}-{result.key[:8]}", label, style_name(name), group, result.block, result.method, ranked)
-
-
-@dataclass(frozen=True)
-class Report:
-    """The content of a report.
-
-    Attributes:
-        sections: the paper's tables in its order, then the unlisted experiments.
-        files: every complete result, those in conflict included.
-        problems: files that need attention; what they hold entered no number.
-        conflicting: files of results that conflict.
-        store: what the folder holds.
-        folder: of the results.
-    """
-
-    title: str
-    sections: tuple[Section, ...]
-    files: tuple[ResultFile, ...]
-    problems: tuple[Problem, ...]
-    conflicting: frozenset[Path] = frozenset()
-    store: Store = field(default_factory=Store)
-    folder: Path = Path()
-
-    def place(self, path: Path) -> str:
-        """The path of a file from the folder of results on, so that a report names no folder of its machine."""
-        return str(path.relative_to(self.folder)) if path.is_relative_to(self.folder) else path.name
-
-    @cached_property
-    def run_names(self) -> dict[Path, str]:
-        """The names of runs in the page's data, by the paths of their files."""
-        return {file.path: f"r{number}" for number, file in enumerate(self.files)}
-
-    @property
-    def latest(self) -> str:
-        """The day on which the newest result was finished."""
-        return max((file.result.finished for file in self.files), default="")[:10]
-
-
-def read_report(folder: str | Path, title: str = "Online continual self-supervised learning") -> Report:
-    """Read a folder of results.
-
-    A section is in the report if it has a result or a problem that no section before it has: some runs belong in many
-    tables.
-    """
-    store = read_results(folder)
-    if not store.files and not store.problems:
-        raise DataError(f"'{folder}' holds no results; 'ocssl paper run' or 'ocssl run' makes some")
-    listed = [found for table in TABLES.values() for found in sections_of(store, table)]
-    shown: list[Section] = []
-    seen: set[Path | Problem] = set()
-    for section in (*listed, *unlisted(store, listed)):
-        if section.content - seen:
-            seen |= section.content
-            shown.append(section)
-    more = {part for part in seen if isinstance(part, Problem)} - set(store.problems)
-    problems = (*store.problems, *sorted(more, key=lambda problem: problem.sentence))
-    conflicting = {path for group in store.groups.values() for problem in group.problems for path in problem.paths}
-    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting), store, Path(folder))

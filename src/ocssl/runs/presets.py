@@ -14,6 +14,7 @@ from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
+from ocssl.results import names
 from ocssl.results.published import read_csv
 from ocssl.runs.config import RunConfig, parse, read_names
 from ocssl.strategies.base import REPLAY_BATCH
@@ -26,6 +27,8 @@ BLOCKS = {("low", True): (30, 1), ("low", False): (10, 3), ("high", True): (138,
 """The paper's b and n_p, for two views, by budget and by whether the strategy replays."""
 AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "epoch_end": "drop", "fit": "squash"}
 """Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
+ONLINE = {"passes": "online_passes", "stream_batch": "online_stream_batch", "experiences": "online_experiences"}
+"""What i.i.d. training calls the settings of the online strategy whose cost it equals."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
 
@@ -37,16 +40,14 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     (138, 3, 0.3, 0.3)
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    filled = _data_set(chosen) | chosen
-    if chosen.get("protocol") == "authors":
-        filled = _authors(chosen) | filled
-    filled.setdefault("variant", "default")
-    if chosen.get("stream") == "iid":
-        filled = _iid(filled, chosen)
+    iid = chosen.get("stream") == "iid"
+    chosen = _iid(chosen) if iid else chosen
+    filled = {"variant": "default", **_data_set(chosen), **_authors(chosen), **chosen}
     if "budget" in chosen:
-        filled = _paper(filled) | filled
-    if chosen.get("stream") == "iid":
-        filled = _iid_batch(filled)
+        paper = _paper(filled)
+        filled = {**(_online_names(paper) if iid else paper), **filled}
+    if iid:
+        filled |= _iid_batch(filled)
     config = parse(filled)
     _check(config)
     return config
@@ -74,33 +75,33 @@ def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _authors(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What the authors' protocol implies; their order of classes only for the sets that they used."""
+    if chosen.get("protocol") != "authors":
+        return {}
     read, ordered = read_names(chosen), chosen.get("dataset", "cifar100") in authors.CLASS_ORDERS
     implied = {name: value for name, value in AUTHORS.items() if name in read}
     return {name: value for name, value in implied.items() if name != "class_order" or ordered} | {"variant": "authors"}
 
 
-def _iid(filled: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """I.i.d. training has no strategy; stream_batch and passes are those of the online strategy of equal cost."""
+def _iid(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """I.i.d. training has no strategy; what is given of the stream is of the online strategy of equal cost."""
     if chosen.get("strategy", "finetune") != "finetune":
         raise ConfigError(
             f"iid training has no strategy; leave out either stream=iid or strategy '{chosen['strategy']}'"
         )
-    filled = {**filled, "strategy": "finetune"}
-    if "online_passes" not in chosen and "passes" in chosen:
-        filled["online_passes"] = filled.pop("passes")
-    if "online_stream_batch" not in chosen and "stream_batch" in chosen:
-        filled["online_stream_batch"] = filled.pop("stream_batch")
-    if "experiences" in chosen:
-        filled["online_experiences"] = filled.pop("experiences")
-    return filled
+    return {**_online_names(chosen), "strategy": "finetune"}
 
 
-def _iid_batch(filled: dict[str, Any]) -> dict[str, Any]:
+def _online_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under the names in :data:`ONLINE`, but for those that are given under both."""
+    names = {name: online for name, online in ONLINE.items() if online not in settings}
+    return {names.get(name, name): value for name, value in settings.items()}
+
+
+def _iid_batch(filled: Mapping[str, Any]) -> dict[str, Any]:
     """Batches as large as those of the replay strategies that it is compared with, one pass each."""
-    if "passes" in filled and "online_passes" not in filled:
-        filled["online_passes"] = filled.pop("passes")  # the paper's n_p
-    filled.setdefault("batch", filled.get("online_stream_batch", PAPER_STREAM_BATCH) + REPLAY_BATCH)
-    return {**filled, "stream_batch": filled["batch"], "passes": 1}
+    usual = filled.get("online_stream_batch", PAPER_STREAM_BATCH) + REPLAY_BATCH
+    batch = filled.get("batch", usual)
+    return {"batch": batch, "stream_batch": batch, "passes": 1}
 
 
 def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,8 +120,6 @@ def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
         found = _equal_cost(filled, preview)
     if filled.get("optimizer", "sgd") == "sgd":  # the paper's
         found["lr"] = float(row["lr"])
-    if "online_passes" in filled:
-        del found["passes"]
     if filled["variant"] != "authors":
         found["joint_views"] = True  # as our tables have it at both budgets
     return found | ({"omega": float(row["omega"])} if row["omega"] else {})
@@ -185,11 +184,7 @@ def row_name(config: RunConfig) -> str:
     >>> row_name(resolve({"strategy": "er", "memory": "fifo"}))
     'er-fifo'
     """
-    if config.iid:
-        return "iid"
-    if config.learner.strategy == "er":
-        return f"er-{config.learner.memory}"
-    return config.learner.strategy
+    return names.row_name("iid" if config.iid else config.learner.strategy, config.learner.memory)
 
 
 def paper_rows(config: RunConfig) -> list[dict[str, str]]:

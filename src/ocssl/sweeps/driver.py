@@ -131,11 +131,14 @@ def _check_unchanged(sweep: Sweep, folder: Path, log: TrialLog) -> None:
 
 
 def _is_as_begun(sweep: Sweep, folder: Path, trial: Trial) -> bool:
-    return all(
-        run.read_config().digest() == resolve(sweep.run_settings(trial.values, seed)).digest()
-        for seed, run in _runs(folder, trial).items()
-        if run.config.exists()
-    )
+    """Whether the sweep would begin the runs of a trial with the same settings, and score them by the same number."""
+    for (seed, run), score in zip(_runs(folder, trial).items(), trial.scores, strict=True):
+        settings = sweep.run_settings(trial.values, seed)
+        if run.config.exists() and run.read_config().digest() != resolve(settings).digest():
+            return False
+        if score is not None and run.result.exists() and getattr(read_result(run.path), sweep.score) != score:
+            return False
+    return True
 
 
 def _runs(folder: Path, trial: Trial) -> dict[int, RunFolder]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,16 +19,14 @@ from ocssl.common.files import atomic_write, read_file, slug, writing
 from ocssl.errors import CheckpointError, first_misfit
 from ocssl.sweeps.space import Scalar
 
-KEYS = ("values", "seeds", "scores", "cbp", "reasons", "folder")
-"""Attributes of a trial in the file; its number is called ``trial`` there."""
 
+class Trial(BaseModel):
+    """A configuration that is tried with each of the seeds: a line of the file.
 
-@dataclass
-class Trial:
-    """A configuration that is tried with each of the seeds; the other lists are in the order of the seeds.
+    Scores, CBP and reasons are in the order of the seeds.
 
     Attributes:
-        number: from 1, in the order of proposal.
+        number: from 1, in the order of proposal; ``trial`` in the file.
         values: of the settings that vary and that this configuration reads.
         scores: of its runs, in percent, on validation images; None where a run failed or is not over.
         cbp: spent by its runs; None where a run failed or is not over.
@@ -37,19 +34,35 @@ class Trial:
         folder: of its runs, relative to the folder of the sweep.
     """
 
-    number: int
-    values: dict[str, Scalar]
-    seeds: list[int]
-    scores: list[float | None] = field(default_factory=list)
-    cbp: list[int | None] = field(default_factory=list)
-    reasons: list[str | None] = field(default_factory=list)
-    folder: str = ""
+    model_config = ConfigDict(strict=True)
 
-    def __post_init__(self) -> None:
-        for results in (self.scores, self.cbp, self.reasons):
-            results += [None] * (len(self.seeds) - len(results))
-        plain = ",".join(f"{name}={short_value(value)}" for name, value in self.values.items())
-        self.folder = self.folder or f"trials/{slug(f'{self.number:03d}-{plain}')}"
+    number: Annotated[int, Field(ge=1, alias="trial")]
+    values: dict[str, Scalar]
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    scores: list[Annotated[float, Field(allow_inf_nan=False)] | None]
+    cbp: list[Annotated[int, Field(ge=0)] | None]
+    reasons: list[str | None]
+    folder: Annotated[str, Field(pattern=r"^trials/[^/]+$")]
+
+    @classmethod
+    def new(cls, number: int, values: Mapping[str, Scalar], seeds: list[int]) -> Trial:
+        """A trial none of whose runs is over.
+
+        >>> Trial.new(1, {"lr": 0.3}, [0, 1]).folder
+        'trials/001-lr=0.3'
+        """
+        plain = ",".join(f"{name}={short_value(value)}" for name, value in values.items())
+        unknown = dict.fromkeys(("scores", "cbp", "reasons"), [None] * len(seeds))
+        folder = f"trials/{slug(f'{number:03d}-{plain}')}"
+        return cls.model_validate({"trial": number, "values": values, "seeds": seeds, **unknown, "folder": folder})
+
+    @model_validator(mode="after")
+    def _has_one_of_each_by_seed(self) -> Trial:
+        if not len(self.seeds) == len(self.scores) == len(self.cbp) == len(self.reasons):
+            raise ValueError("seeds, scores, cbp and reasons are not of one length")
+        if self.folder == "trials/..":
+            raise ValueError("folder leads outside")
+        return self
 
     @property
     def missing(self) -> list[int]:
@@ -74,28 +87,6 @@ class Trial:
         return sum(found) / len(found) if self.state == "done" else None
 
 
-class _Line(BaseModel):
-    """Types and ranges of what a line of the file says."""
-
-    model_config = ConfigDict(strict=True)
-
-    trial: Annotated[int, Field(ge=1)]
-    values: dict[str, bool | int | float | str]
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-    scores: list[Annotated[float, Field(allow_inf_nan=False)] | None]
-    cbp: list[Annotated[int, Field(ge=0)] | None]
-    reasons: list[str | None]
-    folder: Annotated[str, Field(pattern=r"^trials/[^/]+$")]
-
-    @model_validator(mode="after")
-    def _has_one_of_each_by_seed(self) -> _Line:
-        if not len(self.seeds) == len(self.scores) == len(self.cbp) == len(self.reasons):
-            raise ValueError("seeds, scores, cbp and reasons are not of one length")
-        if self.folder == "trials/..":
-            raise ValueError("folder leads outside")
-        return self
-
-
 class TrialLog:
     """Every trial of a sweep, on disk at any moment.
 
@@ -109,10 +100,10 @@ class TrialLog:
         try:
             lines = read_file(path).splitlines() if os.path.lexists(path) else []
             for number, line in enumerate(lines, 1):
-                found = _Line.model_validate_json(line)
-                if found.trial != number:
-                    raise ValueError(f"line {number} is of trial {found.trial}")
-                self.trials.append(Trial(number, **{key: getattr(found, key) for key in KEYS}))
+                trial = Trial.model_validate_json(line)
+                if trial.number != number:
+                    raise ValueError(f"line {number} is of trial {trial.number}")
+                self.trials.append(trial)
         except ValidationError as error:
             raise CheckpointError(f"'{path}' is not a list of trials: line {number}: {first_misfit(error)}") from error
         except (OSError, ValueError, RecursionError) as error:
@@ -121,7 +112,7 @@ class TrialLog:
     def add(self, configurations: Iterable[Mapping[str, Scalar]], seeds: list[int]) -> list[Trial]:
         """Append a trial for each configuration."""
         first = len(self.trials) + 1
-        added = [Trial(number, dict(values), list(seeds)) for number, values in enumerate(configurations, first)]
+        added = [Trial.new(number, values, seeds) for number, values in enumerate(configurations, first)]
         self.trials += added
         self._write()
         return added
@@ -140,17 +131,11 @@ class TrialLog:
         return max(done, key=lambda trial: (trial.score, -trial.number), default=None)
 
     def _write(self) -> None:
-        found = [
-            {
-                "trial": trial.number,
-                **{key: getattr(trial, key) for key in KEYS},
-                "state": trial.state,
-                "score": trial.score,
-            }
-            for trial in self.trials
+        lines = [
+            {**trial.model_dump(by_alias=True), "state": trial.state, "score": trial.score} for trial in self.trials
         ]
         with writing(self._path):
-            atomic_write(self._path, "".join(json.dumps(line) + "\n" for line in found))
+            atomic_write(self._path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def describe(values: Mapping[str, Scalar]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TypeGuard
 
@@ -46,7 +47,7 @@ def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     """A sentence for each number of the best trial that is the smallest or largest of those listed.
 
     >>> sweep = Sweep(space={"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]})
-    >>> at_edges(sweep, Trial(1, {"lr": 0.3, "memory": "fifo"}, [0]))
+    >>> at_edges(sweep, Trial.new(1, {"lr": 0.3, "memory": "fifo"}, [0]))
     ['lr 0.3 is the largest value that was tried']
     """
     found = []
@@ -63,10 +64,13 @@ def best_yaml(sweep: Sweep, log: TrialLog, best: Trial) -> str:
     plugins = {"plugins": sweep.plugins} if sweep.plugins else {}
     settings = yaml.safe_dump(plugins | sweep.configuration(best.values), sort_keys=False, allow_unicode=True)
     seeds = "" if len(best.seeds) == 1 else f", mean of {len(best.seeds)} seeds"
+    scores = {trial.number: trial.score for trial in log.trials if trial.score is not None and trial is not best}
+    equal = [str(number) for number, score in scores.items() if math.isclose(score, best.score or 0.0)]
+    ties = f"# The same score: trial{'s' * (len(equal) > 1)} {', '.join(equal)}.\n" if equal else ""
     edges = "".join(f"# {sentence}.\n" for sentence in at_edges(sweep, best))
     return (
         f"# Best of {len(log.trials)} configurations: trial {best.number}, "
-        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{edges}{settings}"
+        f"{best.score:.2f} % {sweep.score} accuracy on validation images{seeds}.\n{ties}{edges}{settings}"
     )
 
 

@@ -16,7 +16,7 @@ from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import latex_report, to_latex
 from ocssl.results.render.markdown import markdown_report, to_markdown
 from ocssl.results.render.terminal import print_table, sparkline, to_rich
-from ocssl.results.sections import Report
+from ocssl.results.report import Report
 from ocssl.results.table import Table
 
 __all__ = ["FORMATS", "print_table", "sparkline", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich"]

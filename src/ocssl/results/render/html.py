@@ -11,11 +11,13 @@ from pathlib import Path
 from string import Template
 
 from ocssl.results.build import LEGEND, report_table, runs_table
-from ocssl.results.charts import chart_data, to_script, without_folders
-from ocssl.results.claims import DATASET, claims, summary
-from ocssl.results.names import STYLES, heading
+from ocssl.results.charts import chart_data, to_script
+from ocssl.results.claims import DATASET, claims
+from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
-from ocssl.results.sections import Report, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Section
+from ocssl.results.summary import summary
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 PAGE_STYLES = ("style.css", "charts.css")
@@ -129,7 +131,7 @@ def _problems(report: Report) -> str:
 
 
 def _problem(problem: Problem, report: Report) -> str:
-    sentence = without_folders(problem.sentence.replace(f"{report.folder}/", ""))
+    sentence = report.sentence(problem)
     unnamed = [escape(report.place(path)) for path in problem.paths if str(path) not in problem.sentence]
     if not unnamed:
         return escape(sentence)
@@ -170,7 +172,7 @@ def _row(row: TableRow, columns: tuple[TableColumn, ...], names: Names) -> str:
     label = escape(row.label).replace("n_p", N_P)
     label = _opens(f'<span class="value">{label}</span>', row.files, names) if row.files else label
     if row.problems:
-        sentences = escape(" ".join(row.problems))
+        sentences = escape(without_folders(" ".join(row.problems)))
         label += f' <a class="flag" href="#problems" title="{sentences}">in conflict</a>'
     label += "".join(f' <span class="flag">{escape(flag)}</span>' for flag in row.flags)
     key = f'<span class="key" style="--c: var(--style-{row.style})"></span>' if row.style else ""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress, groupby
 
-from ocssl.results.build import LEGEND, report_table
+from ocssl.results.build import LEGEND, report_table, seeds_note
 from ocssl.results.names import heading
-from ocssl.results.sections import Report, Section
+from ocssl.results.report import Report
+from ocssl.results.sections import Section
 from ocssl.results.table import Table, TableColumn, Value
 
 PREAMBLE = """\
@@ -57,7 +58,7 @@ def _float(section: Section) -> Iterator[str]:
     if any(below):
         yield r"\par\medskip"
         yield from _tabular(_part(table, below))
-    yield from (rf"\par\smallskip {escape(note)}" for note in table.notes)
+    yield from (rf"\par\smallskip {escape(note)}" for note in (*table.notes, seeds_note(section)))
     yield r"\end{table}"
 
 

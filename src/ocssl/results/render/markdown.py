@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
 from ocssl.results.names import heading
-from ocssl.results.sections import Report
+from ocssl.results.report import Report
 from ocssl.results.table import Table, Value
 
 
@@ -46,7 +46,7 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     yield f"{len(report.files)} results, the newest of {report.latest}." if report.files else "No results."
     if report.problems:
         yield from ("", "## Problems", "", "Files with a problem and results in conflict did not enter a number.", "")
-        yield from (f"- {escape(problem.sentence)}" for problem in report.problems)
+        yield from (f"- {escape(report.sentence(problem))}" for problem in report.problems)
     for section in report.sections:
         block = "; b_s = {}, b = {}, n_p = {}".format(*section.block) if section.block else ""
         table = report_table(section)

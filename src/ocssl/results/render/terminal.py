@@ -30,7 +30,7 @@ def to_rich(table: Table) -> RichTable:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print title and table. Labels are wrapped to fit; where numbers do not, lines run over the console's edge."""
+    """Print title, table and notes. Labels are wrapped to fit; where numbers do not, lines run over the edge."""
     shown, width = to_rich(table), console.width
     full = console.measure(shown, options=console.options.update(width=10_000)).maximum
     label = max((len(row.label) for row in table.rows), default=0)
@@ -41,6 +41,8 @@ def print_table(console: Console, table: Table) -> None:
         console.print(table.title, style="bold", soft_wrap=True)
     console.print(shown)
     console.width = width
+    for note in table.notes:
+        console.print(note, style="dim")
 
 
 def _cell(value: Value) -> Text:

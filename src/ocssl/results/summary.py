@@ -1,0 +1,57 @@
+"""What the tables of a report say, in a sentence or two each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+
+from ocssl.results.claims import MAIN
+from ocssl.results.differences import LEAST_SEEDS, seed_count
+from ocssl.results.names import heading
+from ocssl.results.sections import Section
+
+MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
+
+
+def summary(sections: Iterable[Section]) -> list[str]:
+    """What tables say by each probe: a sentence or two for each section that compares strategies."""
+    wanted = (section for section in sections if section.table.id in (*MAIN, "smoke"))
+    return [_summary(section) for section in wanted if len(_by_label(section, "final")) > 1]
+
+
+def _summary(section: Section) -> str:
+    said = [_highest(section, number, title) for number, title in MEASURES.items() if _by_label(section, number)]
+    forgotten = _by_label(section, "forgetting")
+    least = min(forgotten, key=lambda label: _mean(forgotten[label]), default="")
+    few = f" ({_few(forgotten[least])})" if least and _few(forgotten[least]) else ""
+    more = f" {least} forgets least: {_mean(forgotten[least]):.1f} points{few}." if least else ""
+    return f"{section.title}, {heading(section.protocol)} protocol. Highest: {'; '.join(said)}.{more}"
+
+
+def _highest(section: Section, number: str, title: str) -> str:
+    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it."""
+    values, others = _by_label(section, number), _by_label(section, number, ranked=False)
+    first = max(values, key=lambda label: _mean(values[label]))
+    highest = _mean(values[first])
+    labels = [section.label(section.row(name)) for name in sorted(section.best(number))]
+    level = ", ".join(label for label in labels if label != first)
+    above = ", ".join(f"{label} {_mean(found):.1f}" for label, found in others.items() if _mean(found) > highest)
+    parts = (_few(values[first]), level and f"level: {level}", above and f"above it: {above}")
+    notes = "; ".join(filter(None, parts))
+    return f"{title} {first} {highest:.1f}" + (f" ({notes})" if notes else "")
+
+
+def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str, Mapping[int, float]]:
+    """A number by label and seed: of rows that only see the stream, or of the others that were trained."""
+    rows = [row for row in section.rows if row.ranked == ranked and not row.ours.floor]
+    values: dict[str, Mapping[int, float]] = {section.label(row): getattr(row.ours, number) for row in rows}
+    return {label: found for label, found in values.items() if found}
+
+
+def _few(values: Mapping[int, float]) -> str:
+    """How many seeds there are, where they are too few to compare."""
+    return seed_count(len(values)) if len(values) < LEAST_SEEDS else ""
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return fmean(values.values())
