@@ -13,6 +13,7 @@ from scipy import stats
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
+from ocssl.cli.runs import _comparison
 from ocssl.errors import ConfigError
 from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
 from ocssl.results.build import UNPAIRED, differences_table
@@ -119,7 +120,28 @@ def test_compare_averages_seeds_and_writes_what_it_shows(ocssl: Ocssl, tmp_path:
     )
     assert float(cla_e["Final %"]) == pytest.approx(numpy.mean([51.0, 50.82, 50.46]))
     assert float(cla_e["Final % std"]) == pytest.approx(numpy.std([51.0, 50.82, 50.46], ddof=1))
-    assert (cla_e["seeds"], pixels["seeds"], pixels["k-NN Final %"]) == ("3", "3", "")
+    assert (cla_e["seeds"], pixels["seeds"], pixels["k-NN Final %"]) == ("0 1 2", "0 1 2", "")
+
+
+def test_compare_ranks_no_row_that_knows_more_than_the_stream() -> None:
+    iid = [PUBLISHED / f"cifar100-simsiam-iid-high-clean-seed{seed}.json" for seed in range(3)]
+    files = [ResultFile(path, read_result(path)) for path in (*FIFO, *iid)]
+    groups = {name: Group(tuple(files[start : start + 3])) for start, name in ((0, "CLA-E"), (3, "ER"), (6, "i.i.d."))}
+    final = {row.label: (row.values[0].best, row.ranked) for row in _comparison("", groups).rows}
+    assert {name: final[name] for name in groups} == {
+        "CLA-E": (True, True),
+        "ER": (False, True),
+        "i.i.d.": (False, False),
+    }
+
+
+def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Path) -> None:
+    names = ("high-clean", "high-authors")
+    files = [str(PUBLISHED / f"cifar100-simsiam-er-fifo-{name}-seed0.json") for name in names]
+    code, said = ocssl("compare", *files, "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    floors = [row["run"] for row in read(tmp_path / "runs.csv") if "untrained" in row["run"]]
+    assert floors == ["cifar100 untrained encoder, clean protocol", "cifar100 untrained encoder, authors’ protocol"]
 
 
 def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Path) -> None:

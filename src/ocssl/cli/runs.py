@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ocssl.results import Group, Result, Table
+    from ocssl.results import Group, Result, ResultFile, Table
     from ocssl.runs.folder import RunFolder
 
 
@@ -141,36 +141,53 @@ def _result_files(runs: Iterable[Path]) -> list[Path]:
 
 
 def _comparison(title: str, groups: dict[str, Group]) -> Table:
-    """A row for each experiment and, by data set, for each floor that the runs measured."""
+    """A row for each experiment, and for each floor that the runs measured."""
     from ocssl.common.console import short_count
-    from ocssl.results import Group, Table, TableColumn, TableRow, Value
-    from ocssl.results.build import KNN, NUMBERS
+    from ocssl.results import Table, TableColumn, TableRow, Value
+    from ocssl.results.build import KNN, NUMBERS, named_seeds
     from ocssl.results.render import sparkline
-    from ocssl.results.sections import FLOORS, best_groups
+    from ocssl.results.sections import BOUNDS, best_groups
 
     numbers = {number: f"{name} %" for number, name in {**NUMBERS, **KNN}.items()}
-    best = {number: best_groups(groups, number) for number in numbers}
+    ranked = {label: group for label, group in groups.items() if group.files[0].result.strategy not in BOUNDS}
+    best = {number: best_groups(ranked, number) for number in numbers}
     titles = (*numbers.values(), "forgetting", "seeds", "CBP")
     rows = []
     for label, group in groups.items():
         values = [Value.over(getattr(group, number), best=label in best[number]) for number in numbers]
         more = (
             Value.over(group.forgetting),
-            Value.count(len(group.runs)),
+            named_seeds(group.runs),
             Value(text=short_count(round(group.cbp or 0))),
         )
         along = Value(text=sparkline((group.curve or {"mean": []})["mean"]))
-        rows.append(TableRow(label, (*values, *more, along)))
-    files = [file for group in groups.values() for file in group.files]
-    for dataset, name in dict.fromkeys(
-        (file.result.dataset, name) for file in files for name in file.result.references
-    ):
-        floor = Group(tuple(file for file in files if file.result.dataset == dataset), floor=name)
+        rows.append(TableRow(label, (*values, *more, along), ranked=label in ranked))
+    for label, floor in _floors([file for group in groups.values() for file in group.files]):
         values = [Value.over(getattr(floor, number)) for number in numbers]
-        values += [Value(text=""), Value.count(len(floor.final)), *[Value(text="")] * 2]
-        rows.append(TableRow(f"{dataset} {FLOORS.get(name, name)}", tuple(values), ranked=False))
-    columns = (*map(TableColumn, titles), TableColumn("along the stream", align="left"))
-    return Table(title, columns, tuple(rows), label="run")
+        values += [Value(text=""), named_seeds(floor.final), *[Value(text="")] * 2]
+        rows.append(TableRow(label, tuple(values), ranked=False))
+    left = ("seeds", "along the stream")
+    columns = [TableColumn(name, align="left" if name in left else "right") for name in (*titles, "along the stream")]
+    return Table(title, tuple(columns), tuple(rows), label="run")
+
+
+def _floors(files: list[ResultFile]) -> Iterator[tuple[str, Group]]:
+    """Each floor that was measured, once for each data set, protocol and kind of images."""
+    from ocssl.results import Group
+    from ocssl.results.names import heading
+    from ocssl.results.sections import FLOORS
+
+    measured: dict[tuple[Any, ...], list[ResultFile]] = {}
+    for file in files:
+        for name in file.result.references:
+            measured.setdefault((file.result.measure, name), []).append(file)
+    protocols, images = ({getattr(file.result, name) for file in files} for name in ("protocol", "measured_on"))
+    for (measure, name), having in measured.items():
+        dataset, protocol, kind, _ = measure
+        words = [f"{dataset} {FLOORS.get(name, name)}"]
+        words += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
+        words += [f"{kind} images"] if len(images) > 1 else []
+        yield ", ".join(words), Group(tuple(having), floor=name)
 
 
 def _warnings(results: Iterable[Result]) -> Iterator[str]:

@@ -101,7 +101,7 @@ def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[t
         cells["", "n_p"] = Value.count(row.block and row.block[2])
     for kind, group in groups.items() if costs else ():
         above = "" if kind == "ours" else kind
-        cells[above, "seeds"] = _seeds(group.runs)
+        cells[above, "seeds"] = named_seeds(group.runs)
         cells[above, "CBP"] = Value.count(group.cbp)
         cells[above, "time, s"] = _seconds(group.seconds)
     return cells
@@ -121,7 +121,7 @@ def _difference(ours: Value, paper: Value) -> Value:
     return Value(ours.mean - paper.mean, digits=1, signed=True)
 
 
-def _seeds(seeds: Iterable[int]) -> Value:
+def named_seeds(seeds: Iterable[int]) -> Value:
     """Seeds by number, so that a reader sees which are missing."""
     return Value(text=" ".join(map(str, seeds)) or None)
 
@@ -161,7 +161,7 @@ def seeds_note(section: Section) -> str:
         for group in row.distinct:
             if group.runs and not group.floor:
                 label = section.label(row) + ("" if group is row.ours else ", tuned")
-                labels.setdefault(_seeds(group.runs).plain(), []).append(label)
+                labels.setdefault(named_seeds(group.runs).plain(), []).append(label)
     if len(labels) == 1:
         return f"Seeds: {', '.join(labels)}."
     return " ".join(f"Seeds {seeds}: {'; '.join(having).removesuffix('.')}." for seeds, having in labels.items())
@@ -217,7 +217,7 @@ def terminal_table(section: Section) -> Table:
     shown = (
         TableRow(
             one.label,
-            (*cells, _seeds(one.group.runs)),
+            (*cells, named_seeds(one.group.runs)),
             ranked=one.row.ranked,
             problems=tuple(problem.sentence for problem in one.group.problems),
         )
@@ -284,7 +284,7 @@ def _paired(group: Group, other: Group, number: str) -> tuple[Value, ...]:
     if found is None:
         return (Value(),) * 4
     ends = (Value(end, signed=True) if found.n > 1 else Value() for end in (found.low, found.high))
-    return Value(found.mean, signed=True), *ends, _seeds(seed for seed in ours if seed in theirs)
+    return Value(found.mean, signed=True), *ends, named_seeds(seed for seed in ours if seed in theirs)
 
 
 def _accuracies(rows: list[_TerminalRow], best: Best) -> tuple[list[TableColumn], list[list[Value]]]:
