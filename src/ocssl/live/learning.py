@@ -396,7 +396,7 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
 
 def _gate(learner: Learner, options: LiveOptions) -> Gate:
     """A new gate of a learner, with the user's reference images."""
-    images = None if options.reference is None else reference_images(options.reference, learner.config.image_size)
+    images = None if options.reference is None else reference_images(options.reference, learner.config)
     return Gate(
         learner,
         check_every=options.check_every,
