@@ -27,7 +27,7 @@ from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import FEWEST, Gate
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, open_stream, reference_images
+from ocssl.live.sources import FolderStream, ImageStream, open_stream, printable, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
@@ -132,6 +132,7 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
             if restored:
                 folder.restore_gate(gate, learner)
                 _check_same(learner, given, folder.path, gate.halvings)
+                info(resumed_line(learner.seen + learner.pending, stream.remaining))
             session = _Session(learner, stream, folder, cursor, index, options, info, gate)
             session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
             session.run(items, stop)
@@ -275,8 +276,7 @@ class _Session:
             if isinstance(pixels, BadImage):
                 self._refused += 1
                 self.stream.ack(item, stamp=stamp, problem=str(pixels))
-                name = item.name.encode(errors="backslashreplace").decode()  # terminals may refuse what is not UTF-8
-                self.info(f"refused {name}: {pixels}")
+                self.info(f"refused {printable(item.name)}: {pixels}")
             else:
                 self.stream.ack(item)
                 images.append(torch.from_numpy(pixels))
@@ -298,7 +298,7 @@ class _Session:
         """Warn once of each image, although a followed folder is scanned again and again."""
         if item.name not in self._waiting:
             self._waiting.add(item.name)
-            warn(f"{error}; it was not learned from and waits".encode(errors="backslashreplace").decode())
+            warn(printable(f"{error}; it was not learned from and waits"))
 
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
@@ -388,7 +388,7 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
         remedy = "--backbone resnet18" if "backbone" in given else remedy
         what = f"{settings['backbone']} is a small network for photographs"
-        warn(f"{what}; {remedy} or a pretrained network gives better features")
+        warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
     if rate is not None and rate < target and not in_time:
         warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
     return learner
@@ -476,6 +476,17 @@ class Monitor:
             numbers["drift"] = 1 - alignment(learner.encode(self._images).cpu(), self._before)
         self._seen, self._sampled_at = learner.seen, now
         return numbers, collapsed(found.get("feature_std"), found.get("effective_rank"))
+
+
+def resumed_line(taken: int, remaining: int | None) -> str:
+    """What a learner says first that goes on with a saved state.
+
+    >>> resumed_line(1200, 300), resumed_line(1200, 0)
+    ('going on after 1,200 images; 300 are left', 'there is no new image; 1,200 were learned from before')
+    """
+    if remaining == 0:
+        return f"there is no new image; {taken:,} were learned from before"
+    return f"going on after {taken:,} images{'' if remaining is None else f'; {remaining:,} are left'}"
 
 
 def progress_line(numbers: Mapping[str, Any]) -> str:

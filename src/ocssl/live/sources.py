@@ -295,6 +295,15 @@ def source_paths(source: str) -> list[str]:
     return sorted({place, *glob.glob(place)})
 
 
+def printable(name: str) -> str:
+    """A file's name for a terminal: control characters, and bytes that are not UTF-8, become escapes.
+
+    >>> print(printable("été 😀 \\n \\x1b[31m \\udce9"))
+    été 😀 \\n \\x1b[31m \\udce9
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
 def open_reader(source: str) -> Reader:
     """The images of a source as they are now, in a fixed order; ``source`` as for :func:`address_of`."""
     address = address_of(source)
