@@ -183,6 +183,7 @@ OVERRIDES = [
     ),
     ({"image_size": 16}, "other settings than image_size=16; leave that out"),
     ({"memory_size": 99}, "other settings than memory_size=99; leave that out"),
+    ({"device": "nowhere", "lr": 0.5}, "device 'nowhere' cannot be used"),
     ({"devise": "cpu"}, "unknown setting 'devise'; did you mean 'device'"),
 ]
 
@@ -210,6 +211,12 @@ def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_p
     index.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"was saved by ocssl .* and does not fit ocssl"):
         ocssl.Learner.load(tmp_path / "state", lr=0.5, device="cpu", strategy="er")
+
+
+def test_a_folder_with_checkpoints_is_told_from_a_saved_learner(tmp_path) -> None:
+    (tmp_path / "robot" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"a run or a state of ocssl learn.*; ocssl\.export\.load reads"):
+        ocssl.Learner.load(tmp_path / "robot")
 
 
 def test_arrays_tensors_and_pictures_are_the_same_images() -> None:
