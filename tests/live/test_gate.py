@@ -17,6 +17,7 @@ from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
 from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels
 from ocssl.export import load
+from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import decode
 from ocssl.live import learn
 from ocssl.live.gate import FEWEST, PATIENCE, SHARES, Gate, Quality
@@ -295,6 +296,23 @@ def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, 
     (tmp_path / "few" / "1.png").write_bytes((ordered / "0000.png").read_bytes())
     with pytest.raises(DataError, match="has 1 usable image; a reference needs at least 50"):
         quiet_learn(ordered, tmp_path / "other", reference=str(tmp_path / "few"), **options)
+
+
+def test_every_encoder_sees_the_reference_images_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, reference = Learner(**TINY), torch.from_numpy(scenes(60)).permute(0, 3, 1, 2)
+    transform, encoders = FrozenEncoder.transform, []
+
+    def counting(encoder: FrozenEncoder, images: torch.Tensor) -> np.ndarray:
+        encoders.extend([encoder] if images is reference else [])
+        return transform(encoder, images)
+
+    monkeypatch.setattr(FrozenEncoder, "transform", counting)
+    gate = Gate(learner, reference=reference)
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    for seen in (500, 1000):
+        learner.seen = seen
+        learner, _ = gate.check(learner)
+    assert len({id(encoder) for encoder in encoders}) == len(encoders) == 3  # the start, and one of each check
 
 
 def test_reference_images_are_prepared_as_those_of_the_stream(tmp_path: Path) -> None:
