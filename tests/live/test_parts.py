@@ -22,7 +22,7 @@ from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
-from ocssl.live.learning import Monitor, progress_line
+from ocssl.live.monitor import Monitor, progress_line
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, PathStream
 
