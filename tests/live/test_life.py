@@ -103,6 +103,9 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
         "raw pixels",
         "colours",
     ]
+    code, _, err = ocssl("probe", state / "encoder", "--dataset", f"folder:{labelled}")
+    assert code == 2
+    assert "is an encoder alone; give the folder of its state, 'state'" in err
     code, _, err = ocssl("probe", state)
     assert code == 2
     assert "give some with --dataset folder:PATH" in err

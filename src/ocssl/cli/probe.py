@@ -32,6 +32,8 @@ def probe(
     from ocssl.runs.progress import make_progress
 
     changes = given(ctx)
+    if (run / "encoder.json").exists():
+        raise ConfigError(f"'{run}' is an encoder alone; give the folder of its state, '{run.absolute().parent.name}'")
     if is_state(run):
         if dataset is None:
             raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")
