@@ -239,37 +239,38 @@ def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> di
     {'backbone': 'convnet'}
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    expected = {} if module is None else expected_settings(inputs_of(module))
-    found = {**_lesson(chosen), **expected, **chosen}
-    if not isinstance(chosen.get("weights"), str):
-        return _read_by_parts(found, chosen)
-    source = open_source(chosen["weights"], chosen.get("backbone"))
-    if module is not None and "backbone" in source.settings:
-        raise ConfigError(f"'{chosen['weights']}' brings a network of its own; leave out your backbone")
-    if module is None and "backbone" not in {**source.settings, **chosen}:
-        raise ConfigError(f"'{chosen['weights']}' does not say its backbone; give it, e.g. --backbone resnet18")
-    found |= {**source.settings, **chosen}
-    return _read_by_parts({**unless_chosen({"strategy": "adapt"}, found, ("strategy", "variant")), **found}, chosen)
+    if chosen.pop("teacher_network", None) is not None and "taught_by" not in chosen:
+        raise ConfigError("teacher_network follows from taught_by; give that instead")
+    found: dict[str, Any] = {}  # a later source counts more than an earlier one, and what is chosen most
+    if isinstance(chosen.get("taught_by"), str):
+        found |= _of_teacher(chosen["taught_by"])
+    if module is not None:
+        found |= expected_settings(inputs_of(module))
+    if isinstance(chosen.get("weights"), str):
+        found |= _of_weights(chosen["weights"], chosen.get("backbone"), module)
+        found = unless_chosen({"strategy": "adapt"}, found | chosen, ("strategy", "variant")) | found
+    if not found:
+        return chosen
+    read = known_names(found | chosen)
+    return {name: value for name, value in found.items() if name in read} | chosen
 
 
-def _read_by_parts(found: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What is chosen, and of the rest what the parts read."""
-    if found.keys() == chosen.keys():
-        return dict(chosen)
-    read = known_names(found)
-    return {name: value for name, value in found.items() if name in chosen or name in read}
-
-
-def _lesson(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What follows from ``taught_by``; the network of the teacher is set in ``chosen``."""
-    if not isinstance(chosen.get("taught_by"), str):
-        if chosen.pop("teacher_network", None) is not None:
-            raise ConfigError("teacher_network follows from taught_by; give that instead")
-        return {}
-    teacher = open_source(chosen["taught_by"])
-    chosen["teacher_network"] = describe_network(teacher)
+def _of_teacher(name: str) -> dict[str, Any]:
+    """What follows from the source of a teacher."""
+    teacher = open_source(name)
     shared = ("image_size", "mean", "std", "fit", "pixel_range")
-    return {"strategy": "taught"} | {name: teacher.settings[name] for name in shared if name in teacher.settings}
+    expected = {name: teacher.settings[name] for name in shared if name in teacher.settings}
+    return {"strategy": "taught", "teacher_network": describe_network(teacher), **expected}
+
+
+def _of_weights(name: str, backbone: str | None, module: nn.Module | None) -> dict[str, Any]:
+    """What follows from the source of weights, for a backbone that is named, the caller's own, or the source's."""
+    source = open_source(name, backbone)
+    if module is not None and "backbone" in source.settings:
+        raise ConfigError(f"'{name}' brings a network of its own; leave out your backbone")
+    if module is None and backbone is None and "backbone" not in source.settings:
+        raise ConfigError(f"'{name}' does not say its backbone; give it, e.g. --backbone resnet18")
+    return source.settings
 
 
 def unless_chosen(

@@ -149,8 +149,8 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
         tensor = _from_list(images, image_size, fit, pixel_range)
     else:
         raise InputError(
-            "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images or arrays, "
-            f"not {type(images).__name__}"
+            "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images, arrays or "
+            f"paths, not {type(images).__name__}"
         )
     if tensor.ndim != 4 or tensor.shape[1] != 3:
         raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}")
@@ -427,7 +427,8 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
         try:
             arrays.append(decode(picture, image_size, fit, pixel_range))
         except (BadImage, OSError) as problem:
-            raise InputError(f"item {i} of the list is not readable as an image: {problem}") from problem
+            named = f" ('{picture}')" if isinstance(picture, Path) else ""
+            raise InputError(f"item {i} of the list{named} is not readable as an image: {problem}") from problem
     if not arrays:
         raise InputError("the batch of images is empty")
     return torch.from_numpy(np.stack(arrays))

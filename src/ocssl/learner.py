@@ -21,7 +21,7 @@ from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
 from ocssl.config import LearnerConfig, lost_part, parse_learner, settings, signature, with_changes, with_source
-from ocssl.device import oom_guard
+from ocssl.device import oom_guard, pick_device
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
@@ -372,22 +372,27 @@ class Learner:
 
         Plugins that it was saved with are imported; where their code has changed since, a warning says so.
         """
+        if (Path(path) / "checkpoints").is_dir() and not (Path(path) / "learner.json").exists():
+            raise CheckpointError(
+                f"'{path}' is a run or a state of ocssl learn, not a saved learner; ocssl.export.load reads its encoder"
+            )
         facts, tensors = checkpoint.read(path, "learner")
         plugins = recall_saved(facts.get("plugins"), f"'{path}'")
         known = settings()
         for name in overrides:
             if name not in known:
                 raise unknown("setting", name, known, list_all=False)
-        before: dict[str, Any] = {}
+        if overrides.get("device") is not None:
+            pick_device(str(overrides["device"]))
+        others: list[str] = []
         try:
             before = _saved_settings(path, facts, backbone)
+            others = [name for name in overrides if name != "device" and overrides[name] != before.get(name)]
             learner = cls._restored({**before, **overrides}, facts, tensors)
         except MISFITS as error:
-            others = [name for name in overrides if overrides[name] != before.get(name)]
-            if before and others and cls._fits(before, facts, tensors):
-                if all(known[name].marks.affects == "nothing" for name in others):
-                    raise
-                said = " and ".join(f"{name}={overrides[name]!r}" for name in others if name != "device")
+            if others:
+                cls.load(path, backbone=backbone, device="cpu")  # says so where the saved settings do not fit, either
+                said = " and ".join(f"{name}={overrides[name]!r}" for name in others)
                 raise ConfigError(f"'{path}' was saved with other settings than {said}; leave that out") from error
             if isinstance(error, CheckpointError):
                 raise
@@ -407,15 +412,6 @@ class Learner:
         learner._begin(restored=True)
         learner._restore(facts, tensors)
         return learner
-
-    @classmethod
-    def _fits(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
-        """Whether a saved state can be loaded with its own settings."""
-        try:
-            cls._restored({**given, "device": "cpu"}, facts, tensors)
-        except MISFITS:
-            return False
-        return True
 
     def snapshot(self) -> LearnerSnapshot:
         """What training has changed so far, copied to the CPU, for :meth:`go_back`."""

@@ -145,7 +145,10 @@ IMAGES = [
     (torch.full((4, 3, 8, 8), 255.0), r"must lie in \[0, 1\]; these reach from 255 to 255"),
     (torch.full((4, 3, 8, 8), float("nan")), "NaN"),
     (torch.zeros(4, 1, 8, 8, dtype=torch.uint8), r"\(n, 3, height, width\)"),
-    ([Image.new("RGB", (8, 8)), "cat.png"], "item 1 of the list is not readable as an image: it is not there"),
+    (
+        [Image.new("RGB", (8, 8)), "cat.png"],
+        r"item 1 of the list \('cat.png'\) is not readable .*: it is not there",
+    ),
     ([], "empty"),
     ("cat.png", "not str"),
 ]
@@ -180,6 +183,7 @@ OVERRIDES = [
     ),
     ({"image_size": 16}, "other settings than image_size=16; leave that out"),
     ({"memory_size": 99}, "other settings than memory_size=99; leave that out"),
+    ({"device": "nowhere", "lr": 0.5}, "device 'nowhere' cannot be used"),
     ({"devise": "cpu"}, "unknown setting 'devise'; did you mean 'device'"),
 ]
 
@@ -207,6 +211,12 @@ def test_a_state_of_another_version_is_not_blamed_on_settings_that_fit_any(tmp_p
     index.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"was saved by ocssl .* and does not fit ocssl"):
         ocssl.Learner.load(tmp_path / "state", lr=0.5, device="cpu", strategy="er")
+
+
+def test_a_folder_with_checkpoints_is_told_from_a_saved_learner(tmp_path) -> None:
+    (tmp_path / "robot" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"a run or a state of ocssl learn.*; ocssl\.export\.load reads"):
+        ocssl.Learner.load(tmp_path / "robot")
 
 
 def test_arrays_tensors_and_pictures_are_the_same_images() -> None:

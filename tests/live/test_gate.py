@@ -17,8 +17,11 @@ from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
 from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels
 from ocssl.export import load
+from ocssl.export.encoder import FrozenEncoder
+from ocssl.imaging import decode
 from ocssl.live import learn
 from ocssl.live.gate import FEWEST, PATIENCE, SHARES, Gate, Quality
+from ocssl.live.sources import reference_images
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 
 COUNT, LONG = 480, 40  # images, and images in a row that show the same thing
@@ -291,8 +294,35 @@ def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, 
     assert load(tmp_path / "state").facts["seen"] == 0
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "1.png").write_bytes((ordered / "0000.png").read_bytes())
-    with pytest.raises(DataError, match="has 1 usable images; a reference needs at least 50"):
+    with pytest.raises(DataError, match="has 1 usable image; a reference needs at least 50"):
         quiet_learn(ordered, tmp_path / "other", reference=str(tmp_path / "few"), **options)
+
+
+def test_every_encoder_sees_the_reference_images_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, reference = Learner(**TINY), torch.from_numpy(scenes(60)).permute(0, 3, 1, 2)
+    transform, encoders = FrozenEncoder.transform, []
+
+    def counting(encoder: FrozenEncoder, images: torch.Tensor) -> np.ndarray:
+        encoders.extend([encoder] if images is reference else [])
+        return transform(encoder, images)
+
+    monkeypatch.setattr(FrozenEncoder, "transform", counting)
+    gate = Gate(learner, reference=reference)
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    for seen in (500, 1000):
+        learner.seen = seen
+        learner, _ = gate.check(learner)
+    assert len({id(encoder) for encoder in encoders}) == len(encoders) == 3  # the start, and one of each check
+
+
+def test_reference_images_are_prepared_as_those_of_the_stream(tmp_path: Path) -> None:
+    for number in range(60):
+        Image.fromarray(np.random.default_rng(number).integers(0, 4096, (8, 16), dtype=np.uint16)).save(
+            tmp_path / f"{number:02d}.png"
+        )
+    settings = Learner(**TINY, fit="squash", pixel_range=[0, 4095]).config
+    first = decode(tmp_path / "00.png", 8, "squash", (0, 4095))
+    assert np.array_equal(reference_images(str(tmp_path), settings)[0].numpy(), first)
 
 
 CHECK = Quality(

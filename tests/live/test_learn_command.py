@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from frames import tiny_options, write_frames
+from PIL import Image
 
 from helpers.command import Command
 from ocssl.cli import app
@@ -55,3 +56,12 @@ def test_numbers_that_mean_nothing_are_refused(ocssl: Command, tmp_path: Path) -
         code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", option, value)
         assert code == 2
         assert f"not {value}" in err.replace("'", "")
+
+
+def test_a_huge_image_is_refused_in_one_line(ocssl: Command, tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    Image.new("1", (9500, 9500)).save(frames / "huge.png")
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options())
+    assert code == 0, err
+    assert "refused huge.png: it has 9500×9500 pixels" in err
+    assert "DecompressionBombWarning" not in err

@@ -52,6 +52,17 @@ def test_a_second_time_only_new_files_are_learned_from(tmp_path: Path) -> None:
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand([*range(10, 18), *range(4)]))
 
 
+def test_a_second_start_says_how_far_the_first_one_came(tmp_path: Path) -> None:
+    frames, state, lines = write_frames(tmp_path / "frames", range(6)), tmp_path / "state", []
+    quiet_learn(frames, state)
+    write_frames(frames, range(6, 9))
+    quiet_learn(frames, state, info=lines.append)
+    assert lines[0] == "going on after 6 images; 3 are left"
+    lines.clear()
+    quiet_learn(frames, state, info=lines.append)
+    assert lines[0] == "there is no new image; 9 were learned from before"
+
+
 def test_one_state_can_learn_from_two_folders_with_the_same_names(tmp_path: Path) -> None:
     for name in ("monday", "tuesday"):
         assert quiet_learn(write_frames(tmp_path / name, range(4)), tmp_path / "state")
@@ -105,11 +116,14 @@ def test_files_with_names_that_are_not_utf8_are_learned_from_once(tmp_path: Path
     assert quiet_learn(frames, state).seen == 5
 
 
-def test_a_refused_file_is_told_in_text_that_can_be_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"), [(b"caf\xe9.png", b"caf\\udce9.png"), (b"a\nb\x1b[31m.png", b"a\\nb\\x1b[31m.png")]
+)
+def test_a_refused_file_is_told_in_text_that_can_be_printed(tmp_path: Path, name: bytes, shown: bytes) -> None:
     frames, lines = write_frames(tmp_path / "frames", range(4)), []
-    (frames / os.fsdecode(b"caf\xe9.png")).write_text("not an image")
+    (frames / os.fsdecode(name)).write_text("not an image")
     quiet_learn(frames, tmp_path / "state", info=lambda line: lines.append(line.encode("utf-8")))
-    assert lines[1].startswith(b"refused caf\\udce9.png: it is not an image")
+    assert lines[1].startswith(b"refused " + shown + b": it is not an image")
 
 
 def test_a_pipe_among_the_frames_is_passed_over(tmp_path: Path) -> None:
@@ -386,4 +400,4 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
 
 def test_a_small_network_of_the_users_choice_is_told_of_too(tmp_path: Path, warnings: list[str]) -> None:
     quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state")
-    assert any("--backbone resnet18 or a pretrained network gives better features" in line for line in warnings)
+    assert any("--backbone resnet18 or with a pretrained network gets better features" in line for line in warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from PIL import Image
 
 from helpers.command import Command
 from ocssl.errors import DataError
+from ocssl.evaluation.quality import raw_pixels
+from ocssl.imaging import decode
 from ocssl.live.life import along, is_state, life, probe_state
 
 CLASSES, EACH = 4, 60
@@ -65,6 +68,25 @@ def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks
         next(probe_state(state, f"folder:{plain}"))
 
 
+def test_labelled_images_are_prepared_as_the_encoder_takes_its_images(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    wide = tmp_path / "wide"
+    for place in write_classes(tmp_path / "square", labelled=True).rglob("*.png"):
+        target = wide / place.relative_to(tmp_path / "square")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.hstack([np.zeros((8, 8, 3), np.uint8), np.asarray(Image.open(place))])).save(target)
+    (wide / "c0" / "broken.png").write_bytes(b"no image")
+    seen = []
+    monkeypatch.setattr("ocssl.live.life.raw_pixels", lambda images: seen.append(images) or raw_pixels(images))
+    [*probe_state(state, f"folder:{wide}")]
+    whole = decode(wide / "c0" / "000.png", size=8, fit="squash")
+    assert np.array_equal(seen[0][0].numpy(), whole)
+    assert (
+        len([text for text in warnings if re.search("left out 1 unusable image, .*broken.png for one: it", text)]) == 1
+    )
+
+
 def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     code, out, err = ocssl("show", state, "--plot", tmp_path / "life.png")
@@ -81,6 +103,9 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
         "raw pixels",
         "colours",
     ]
+    code, _, err = ocssl("probe", state / "encoder", "--dataset", f"folder:{labelled}")
+    assert code == 2
+    assert "is an encoder alone; give the folder of its state, 'state'" in err
     code, _, err = ocssl("probe", state)
     assert code == 2
     assert "give some with --dataset folder:PATH" in err

@@ -22,7 +22,7 @@ from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learning, sources
 from ocssl.live.autotune import autotune, image_size_for
-from ocssl.live.learning import Monitor, progress_line
+from ocssl.live.monitor import Monitor, progress_line
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, PathStream
 
@@ -252,6 +252,32 @@ def test_measuring_gives_a_rate_and_gives_up_early_on_what_is_too_slow() -> None
     settings = {**TINY, "memory": "fifo"}
     assert 0 < tuning.measure(settings) < 1e6
     assert tuning.measure(settings, at_least=1e9) < 1e9
+
+
+def test_more_passes_are_reckoned_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[int, int]] = []
+
+    def half_a_second(learner: Learner) -> float:
+        measured.append((learner.passes, learner.early_images))
+        return 0.5
+
+    monkeypatch.setattr(tuning, "_seconds", half_a_second)
+    assert tuning.measure({**TINY, "passes": 1}) == 8.0
+    assert tuning.measure({**TINY, "passes": 10, "early_passes": 2, "early_images": 100}) == 0.8
+    assert {*measured} == {(1, 0)}
+
+
+def test_a_long_step_is_measured_once_and_only_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([90.0, 1.0, 1.0, 1.0, 80.0, 2.0, 2.0])  # three minibatches fill the memory of nine images
+    monkeypatch.setattr(tuning, "_seconds", lambda learner: next(seconds))
+    assert tuning.measure({**TINY}) == 4 / 80
+
+
+def test_steps_of_the_heads_alone_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: list[int] = []
+    monkeypatch.setattr(tuning, "_seconds", lambda learner: whole.append(learner.heads_first) or 1.0)
+    tuning.measure({**TINY, "strategy": "adapt", "heads_first": 60})
+    assert len(whole) == whole[0] + tuning.MEASURED
 
 
 @pytest.mark.parametrize("memory", [{"memory": "anchored", "first": 0.8}, {"memory": "hybrid", "recent": 0.2}])

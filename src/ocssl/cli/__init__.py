@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+import warnings
 
 from ocssl.cli.app import app
 from ocssl.common.console import print_warnings
@@ -26,6 +27,8 @@ def main() -> None:
     Whatever goes wrong is one line on stderr and an exit code of its own; ``docs/runs.md`` lists them.
     """
     print_warnings()
+    # Pillow's warning of a large image, which is refused by name anyway.
+    warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
     sys.exit(_call())
 
 

@@ -31,7 +31,7 @@ def embed(
     from ocssl.export import load
     from ocssl.export.features import check_features
     from ocssl.export.features import embed as embed_all
-    from ocssl.live.sources import open_reader, source_paths
+    from ocssl.live.sources import open_reader, printable, source_paths
 
     check_features(output, inputs=[encoder, *source_paths(source)], force=force)
     network = load(encoder, device=str(pick_device(device)))
@@ -39,6 +39,6 @@ def embed(
     with progress_bar("Embedding", reader.count(), False if quiet else None) as advance:
         found = embed_all(network, reader, output, batch=batch, progress=advance, force=force)
     for name, problem in () if quiet else found.refused:
-        typer.echo(f"refused {name}: {problem}", err=True)
+        typer.echo(f"refused {printable(name)}: {problem}", err=True)
     refused = f", {len(found.refused):,} refused" if found.refused else ""
     typer.echo(f"{found.count:,} images, {network.feature_dim} numbers each{refused}: {output}")

@@ -32,14 +32,17 @@ def probe(
     from ocssl.runs.progress import make_progress
 
     changes = given(ctx)
+    if (run / "encoder.json").exists():
+        raise ConfigError(f"'{run}' is an encoder alone; give the folder of its state, '{run.absolute().parent.name}'")
     if is_state(run):
         if dataset is None:
             raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")
         if changes.get("eval_crops", 1) != 1:
             raise ConfigError("a live learner is measured on whole images; leave --eval-crops out")
-        typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
         options = {"root": changes.get("data_root"), "samples_per_class": changes.get("samples_per_class")}
-        for one in probe_state(run, dataset, **options):
+        for number, one in enumerate(probe_state(run, dataset, **options)):
+            if number == 0:
+                typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
             typer.echo(f"{one.features:<20}{one.knn:>7.1f} %{one.linear:>8.1f} %")
         return
     found = evaluate_on(run, dataset, changes=changes, cache=cache, progress=make_progress(quiet=quiet))

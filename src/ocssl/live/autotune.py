@@ -45,6 +45,7 @@ PRETRAINED_PRESETS: tuple[tuple[int, dict[str, Any]], ...] = ((FEW, {}), (MORE, 
 
 RESERVE = 1.25  # the rate is measured on an idle machine: decoding, saving and other work need a share
 MEASURED = 3  # minibatches
+LONG = 5.0  # seconds of a minibatch from which on a single one is precise enough
 MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
 
 
@@ -130,10 +131,11 @@ def batch_for(replay: int, given: Mapping[str, Any]) -> int:
 def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
     """Images per second that a learner with these settings takes once it replays.
 
-    The measurement ends early where the rate is far below ``at_least``. A backbone of the user's own is copied, so that
-    it learns nothing here.
+    One pass is measured, and several take as many times longer. The measurement ends early where the rate is far below
+    ``at_least``. A backbone of the user's own is copied, so that it learns nothing here.
     """
-    changes: dict[str, Any] = {"weights": None}  # their source has been read, and only the time matters
+    changes: dict[str, Any] = {"passes": 1, "early_passes": 1, "early_images": 0}
+    changes["weights"] = None  # their source has been read, and only the time matters
     fill, own = 0, isinstance(settings.get("backbone"), nn.Module)
     if own:
         changes["backbone"] = copy.deepcopy(settings["backbone"])
@@ -142,20 +144,23 @@ def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
         changes["memory_size"] = min(config.batch + 1, config.memory_size)  # small, so that it is full soon
         fill = -(-changes["memory_size"] // config.stream_batch)
     if hasattr(config, "heads_first"):
-        changes["heads_first"] = 0  # steps of the heads alone are faster
+        changes["heads_first"] = 1 + fill  # such steps are faster: none of those that are measured
     try:
         learner = Learner(**{**settings, **changes})
     except ConfigError:  # parts of so small a memory may be too small; what is wrong with the real one is said of that
         changes.pop("memory_size", None)
         learner = Learner(**{**settings, **changes})
     _seconds(learner)  # the first step includes what is set up once
-    rates: list[float] = []
+    per_image = config.passes / config.stream_batch
+    seconds: list[float] = []
     for _ in range(fill + MEASURED):
-        rates.append(config.stream_batch / _seconds(learner))
+        seconds.append(_seconds(learner))
         # One slow step may be an accident, several in a row are not.
-        if len(rates) >= MEASURED and max(rates[-MEASURED:]) < at_least / 2:
+        too_slow = len(seconds) >= MEASURED and min(seconds[-MEASURED:]) * per_image * at_least > 2
+        if too_slow or (len(seconds) > fill and seconds[-1] > LONG):
             break
-    return sorted(rates[-MEASURED:])[MEASURED // 2]
+    measured = sorted(seconds[fill:] or seconds[-MEASURED:])
+    return 1 / (per_image * measured[len(measured) // 2])
 
 
 def _seconds(learner: Learner) -> float:

@@ -95,12 +95,13 @@ class Quality:
 
 
 class Measured:
-    """An encoder and its features of the kept images."""
+    """An encoder, its features of the kept images, and neighbours among the reference images once they are known."""
 
     def __init__(self, encoder: FrozenEncoder, positions: Tensor | None = None, features: Tensor | None = None) -> None:
         self.encoder = encoder
         self.positions = torch.empty(0, dtype=torch.int64) if positions is None else positions
         self.features = torch.empty(0, encoder.feature_dim) if features is None else features
+        self.on_reference: Tensor | None = None
 
     def on(self, sample: EvenSample) -> Tensor:
         """Features ``(n, d)`` of the kept images; only those of new images are computed."""
@@ -250,11 +251,14 @@ class Gate:
 
     def _agreement(self, one: Measured) -> float:
         """The share of neighbours in common with the start, on the reference or the kept images."""
+        return float(in_common(self._neighbours(one), self._neighbours(self._start)).mean())
+
+    def _neighbours(self, one: Measured) -> Tensor:
         if self.reference is None:
-            mine, others = one.on(self.sample), self._start.on(self.sample)
-        else:
-            mine, others = (torch.from_numpy(it.encoder.transform(self.reference)) for it in (one, self._start))
-        return float(in_common(nearest(mine), nearest(others)).mean())
+            return nearest(one.on(self.sample))
+        if one.on_reference is None:
+            one.on_reference = nearest(torch.from_numpy(one.encoder.transform(self.reference)))
+        return one.on_reference
 
     # ------------------------------------------------------------------ saving
 

@@ -15,19 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import config
-from ocssl.common.console import duration, short_count, warn
+from ocssl.common.console import duration, warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
-from ocssl.diagnosis import diagnose
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
-from ocssl.evaluation import alignment, collapsed
 from ocssl.imaging import BadImage, Pixels, file_stamp
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import FEWEST, Gate
+from ocssl.live.monitor import Monitor, progress_line, resumed_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, open_stream, reference_images
+from ocssl.live.sources import FolderStream, ImageStream, open_stream, printable, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
@@ -38,8 +37,6 @@ from ocssl.registry import unknown
 RATE = 20.0  # images per second of a source that does not end
 IDLE = 0.1  # seconds to sleep where no image is there
 SIZED = 9  # images whose median size is that of a new learner
-COMPARED = 64  # images whose features are compared over time
-HOUR = 3600.0
 Info = Callable[[str], object]
 
 
@@ -132,6 +129,7 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
             if restored:
                 folder.restore_gate(gate, learner)
                 _check_same(learner, given, folder.path, gate.halvings)
+                info(resumed_line(learner.seen + learner.pending, stream.remaining))
             session = _Session(learner, stream, folder, cursor, index, options, info, gate)
             session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
             session.run(items, stop)
@@ -263,6 +261,24 @@ class _Session:
             self.learner = self._monitor.learner = learner
 
     def _learn(self, items: list[Item]) -> None:
+        images = self._usable(items)
+        self._unsaved, key = True, self.stream.key
+        self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(items)
+        if not images:
+            return
+        batch = torch.stack(images)
+        self._monitor.add(batch)
+        size = self.learner.config.stream_batch
+        while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
+            room = size - self.learner.pending % size
+            part, batch = batch[:room], batch[room:]
+            self.gate.sample.add(part)
+            self._if_finite(partial(self.learner.partial_fit, part))
+            if self.gate.due(self.learner):
+                self._check()
+
+    def _usable(self, items: list[Item]) -> list[Tensor]:
+        """The images that can be decoded; the stream is told what became of each item."""
         images = []
         decoded = list(self._decoders.map(self._decode, items))
         for item, _, pixels in decoded:
@@ -275,30 +291,17 @@ class _Session:
             if isinstance(pixels, BadImage):
                 self._refused += 1
                 self.stream.ack(item, stamp=stamp, problem=str(pixels))
-                name = item.name.encode(errors="backslashreplace").decode()  # terminals may refuse what is not UTF-8
-                self.info(f"refused {name}: {pixels}")
+                self.info(f"refused {printable(item.name)}: {pixels}")
             else:
                 self.stream.ack(item)
                 images.append(torch.from_numpy(pixels))
-        self._unsaved, key = True, self.stream.key
-        self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(items)
-        if images:
-            batch = torch.stack(images)
-            self._monitor.add(batch)
-            size = self.learner.config.stream_batch
-            while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
-                room = size - self.learner.pending % size
-                part, batch = batch[:room], batch[room:]
-                self.gate.sample.add(part)
-                self._if_finite(partial(self.learner.partial_fit, part))
-                if self.gate.due(self.learner):
-                    self._check()
+        return images
 
     def _warn_of_waiting(self, item: Item, error: DataError) -> None:
         """Warn once of each image, although a followed folder is scanned again and again."""
         if item.name not in self._waiting:
             self._waiting.add(item.name)
-            warn(f"{error}; it was not learned from and waits".encode(errors="backslashreplace").decode())
+            warn(printable(f"{error}; it was not learned from and waits"))
 
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
@@ -388,7 +391,7 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
         remedy = "--backbone resnet18" if "backbone" in given else remedy
         what = f"{settings['backbone']} is a small network for photographs"
-        warn(f"{what}; {remedy} or a pretrained network gives better features")
+        warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
     if rate is not None and rate < target and not in_time:
         warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
     return learner
@@ -396,7 +399,7 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
 
 def _gate(learner: Learner, options: LiveOptions) -> Gate:
     """A new gate of a learner, with the user's reference images."""
-    images = None if options.reference is None else reference_images(options.reference, learner.config.image_size)
+    images = None if options.reference is None else reference_images(options.reference, learner.config)
     return Gate(
         learner,
         check_every=options.check_every,
@@ -429,65 +432,3 @@ def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path, halvin
                 f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; "
                 "leave it out or choose another --state"
             )
-
-
-# ---------------------------------------------------------------------- how it goes
-
-
-class Monitor:
-    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-        self._seen, self._sampled_at = learner.seen, time.monotonic()
-        self._images: Tensor | None = None
-        self._before: Tensor | None = None
-        self._since = 0.0
-
-    def add(self, images: Tensor) -> None:
-        """Images that were learned from, ``(n, 3, s, s)`` uint8."""
-        if self._before is not None and time.monotonic() - self._since > HOUR:
-            self._images = self._before = None
-        if self._before is None:
-            held = images if self._images is None else torch.cat([self._images, images])
-            self._images = held[-COMPARED:]
-            if len(self._images) == COMPARED:
-                self._before, self._since = self.learner.encode(self._images).cpu(), time.monotonic()
-
-    def sample(self, refused: int) -> tuple[dict[str, Any], str | None]:
-        """A line of metrics, and why the features count as collapsed, if they do.
-
-        ``rate`` is in images per second since the sample before; ``rank`` is None where the last batch is too small;
-        ``drift`` is 1 − cosine between features now and ``drift_seconds`` ago, None before there are any.
-        """
-        learner, now = self.learner, time.monotonic()
-        found = diagnose(learner)
-        numbers = {
-            "seen": learner.seen,
-            "rate": (learner.seen - self._seen) / max(now - self._sampled_at, 1e-9),
-            "cbp": learner.budget.spent,
-            "rank": found.get("effective_rank"),
-            "losses": learner.losses,
-            "drift": None,
-            "drift_seconds": now - self._since,
-            "refused": refused,
-        }
-        if self._before is not None and self._images is not None:
-            numbers["drift"] = 1 - alignment(learner.encode(self._images).cpu(), self._before)
-        self._seen, self._sampled_at = learner.seen, now
-        return numbers, collapsed(found.get("feature_std"), found.get("effective_rank"))
-
-
-def progress_line(numbers: Mapping[str, Any]) -> str:
-    """A sample of the monitor in one line.
-
-    >>> drift = {"drift": 0.01, "drift_seconds": 90}
-    >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "refused": 0, **drift})
-    '1,200 images  31.7 img/s  CBP 9600  drift 0.010 in 1:30'
-    """
-    parts = [f"{numbers['seen']:,} images", f"{numbers['rate']:.1f} img/s", f"CBP {short_count(numbers['cbp'])}"]
-    if numbers["drift"] is not None:
-        parts.append(f"drift {numbers['drift']:.3f} in {duration(numbers['drift_seconds'])}")
-    if numbers["refused"]:
-        parts.append(f"{numbers['refused']:,} refused")
-    return "  ".join(parts)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ocssl import checkpoint, data
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
+from ocssl.common.console import warn
 from ocssl.common.files import read_file
+from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
@@ -92,7 +94,7 @@ def probe_state(
         samples_per_class: most labelled images of a class to learn from; None: all.
     """
     now = load(Path(path) / "encoder")
-    train, test = _labelled(dataset, now.image_size, root, samples_per_class)
+    train, test = _labelled(dataset, now, root, samples_per_class)
     kinds: dict[str, Callable[[Tensor], Any]] = {
         "at the start": _start(Path(path), now).transform,
         "published encoder": now.transform,
@@ -110,15 +112,25 @@ def probe_state(
 
 
 def _labelled(
-    dataset: str, side: int, root: str | Path | None, most: int | None
+    dataset: str, encoder: FrozenEncoder, root: str | Path | None, most: int | None
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Images and labels to learn from, and to test on."""
-    train = data.load(dataset, split="train", root=root, image_size=side)
+    """Images and labels to learn from, and to test on, as an encoder takes them; a warning counts unusable ones."""
+
+    def load_split(split: str) -> data.Dataset:
+        found = data.load(
+            dataset, split=split, root=root, image_size=encoder.image_size, fit=encoder.fit, on_bad_image="skip"
+        )
+        if found.skipped:
+            first = found.skipped[0]
+            warn(f"left out {number_of(len(found.skipped), 'unusable image')}, {first.name} for one: {first.reason}")
+        return found
+
+    train = load_split("train")
     if train.labels is None:
         raise DataError(f"'{dataset}' has no labels; a folder of images needs a folder per class")
     rows = torch.arange(len(train))
     try:
-        test, held = data.load(dataset, split="test", root=root, image_size=side), None
+        test, held = load_split("test"), None
     except DataError:
         test, held = train, rows % HELD_OUT == HELD_OUT - 1
     labels = torch.as_tensor(train.labels)

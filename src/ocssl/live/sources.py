@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from ocssl.common.files import not_a_path
+from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import as_path, open_address
-from ocssl.data.reader import Item, Reader
+from ocssl.data.reader import Item, Reader, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video
@@ -294,6 +295,15 @@ def source_paths(source: str) -> list[str]:
     return sorted({place, *glob.glob(place)})
 
 
+def printable(name: str) -> str:
+    """A file's name for a terminal: control characters, and bytes that are not UTF-8, become escapes.
+
+    >>> print(printable("été 😀 \\n \\x1b[31m \\udce9"))
+    été 😀 \\n \\x1b[31m \\udce9
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
+
+
 def open_reader(source: str) -> Reader:
     """The images of a source as they are now, in a fixed order; ``source`` as for :func:`address_of`."""
     address = address_of(source)
@@ -305,8 +315,8 @@ def open_reader(source: str) -> Reader:
     return video.CameraReader(place) if kind == "camera" else open_address(address, "train")
 
 
-def reference_images(folder: str, side: int) -> Tensor:
-    """At most 500 images of a folder, evenly over its names, as ``(n, 3, side, side)`` uint8."""
+def reference_images(folder: str, settings: LearnerConfig) -> Tensor:
+    """At most 500 images of a folder, evenly over its names, as a learner with these settings takes its images."""
     address = address_of(folder)
     if not address.startswith("folder:"):
         raise ConfigError(f"reference must be a folder of images, not '{folder}'")
@@ -314,9 +324,10 @@ def reference_images(folder: str, side: int) -> Tensor:
     names, images = image_files(place), []
     for item in FilesReader(place, names[:: max(1, -(-len(names) // REFERENCES))]).items(0):
         with contextlib.suppress(BadImage):
-            images.append(torch.from_numpy(item.decode(side)))
+            images.append(torch.from_numpy(item.decode(settings.image_size, settings.fit, settings.pixel_range)))
     if len(images) < FEWEST_REFERENCES:
-        raise DataError(f"'{folder}' has {len(images)} usable images; a reference needs at least {FEWEST_REFERENCES}")
+        usable = number_of(len(images), "usable image")
+        raise DataError(f"'{folder}' has {usable}; a reference needs at least {FEWEST_REFERENCES}")
     return torch.stack(images)
 
 

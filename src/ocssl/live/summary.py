@@ -57,8 +57,8 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
     Args:
         pretrained: the learner began with given weights.
     """
-    others = " or more images" if pretrained else ", more images, or a pretrained network"
-    remedy = f"try more time (--minutes){others}"
+    network = "" if pretrained else " or a pretrained network"
+    remedy = f"try more images, or a new --state with more time (--minutes){network}"
     if not quality.ordered and quality.agreement_published < 1:  # something learned is published
         rank = "grown" if quality.helped else "not fallen"
         return f"the effective rank has {rank}; only labels can tell more where images have no order (ocssl probe)"
