@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 import ocssl
 from ocssl import augment, memory, methods, nn, optim, strategies
@@ -70,6 +71,39 @@ def test_a_name_is_taken_once():
     with pytest.raises(ConfigError, match="animal 'cat' is already registered, as 'the first'"):
         animals.register("cat")("the second")
     assert animals.get("cat") == "the first"
+
+
+def test_a_part_is_registered_under_a_name():
+    with pytest.raises(
+        ConfigError, match=r"a strategy is registered under a name, as @register\('mine'\), not as <class"
+    ):
+        strategies.register(strategies.Finetune)
+
+
+def test_a_part_of_another_kind_is_refused():
+    with pytest.raises(ConfigError, match="memory 'mine' must be a class that derives from Memory, not <class"):
+        memory.register("mine")(strategies.Finetune)
+    assert "mine" not in memory.registry
+
+
+@pytest.mark.parametrize(
+    ("registry", "base", "known"),
+    [
+        (strategies.registry, strategies.Strategy, "Strategy"),
+        (memory.registry, memory.Memory, "Memory"),
+        (optim.registry, optim.Optimizer, "Optimizer"),
+        (augment.registry, augment.Augmentation, "ocssl.options"),
+        (nn.backbones.registry, torch.nn.Module, "ocssl.options"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_refused_where_they_are_registered(registry, base, known):
+    class Mine(base):
+        class Options:
+            strength = 0.5
+
+    with pytest.raises(ConfigError, match=f"class Options of [a-z]+ 'mine' must derive from {known}.Options"):
+        registry.register("mine")(Mine)
+    assert "mine" not in registry
 
 
 def test_a_variant_is_given_where_there_is_one_and_the_plain_entry_elsewhere():
@@ -160,6 +194,12 @@ def test_an_entry_point_that_cannot_be_imported_is_refused_by_its_name_and_packa
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package"
     )
     assert strategies.registry.get("er").__name__ == "ExperienceReplay"
+
+
+def test_an_entry_point_of_another_kind_is_refused(plugin):
+    (plugin / "someones_plugin.py").write_text("class Plain: ...")
+    with pytest.raises(ConfigError, match="strategy 'someones-plain' must be a class that derives from Strategy, not "):
+        strategies.registry.get("someones-plain")
 
 
 def test_an_entry_point_that_names_nothing_is_refused_too(plugin):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocssl import memory, methods, strategies
+from ocssl import config, memory, methods, strategies
 from ocssl.batch import Batch, Step, StepOutput
 from ocssl.learner import Learner
 from ocssl.memory import Column
@@ -71,13 +71,14 @@ def check_strategy(name: str, **settings: Any) -> None:
 
     >>> check_strategy("finetune")
     """
+    _knows_its_defaults(strategies.registry.get(name, settings.get("variant", "default")))
     for check in (
         _trains,
         _repeats_however_it_is_called,
+        _does_not_grow,
         _goes_on_after_saving,
         _counts_its_budget,
         _replays_what_was_stored,
-        _does_not_grow,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
 
@@ -85,9 +86,17 @@ def check_strategy(name: str, **settings: Any) -> None:
 Build = Callable[..., Learner]
 
 
+def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
+    unknown = [name for name in kind.defaults if name.rpartition(".")[2] not in config.settings()]
+    assert not unknown, f"{kind.__name__}.defaults names settings that no part has: {unknown}"
+
+
 def _trains(build: Build) -> None:
     learner = build()
     train_state, step = learner.train_state, learner.executor.step
+    encoders = {*train_state.encoder.parameters()}
+    shared = [key for key, p in train_state.strategy.named_parameters() if p in encoders]
+    assert not shared, f"the strategy keeps the encoder itself: {shared[:5]}; use the one that hooks are given"
     before = {key: tensor.clone() for key, tensor in train_state.encoder.named_parameters()}
     teachers = _teachers(train_state.strategy)
     largest: dict[nn.Parameter, float] = {}  # gradients
@@ -134,7 +143,7 @@ def _repeats_however_it_is_called(build: Build) -> None:
     """With the seed, whether images come in one call or in many, and whether or not features are asked for."""
     stream = small_stream(26)
     first, second, other = (build(seed=seed).partial_fit(stream) for seed in (0, 0, 1))
-    _assert_same(first, second, "two runs from one seed differ")
+    _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
     assert not torch.equal(_weights(first), _weights(other)), "runs from two seeds are the same"
     pieces = build(seed=0)
     for piece in stream.split(5):
@@ -152,7 +161,8 @@ def _goes_on_after_saving(build: Build) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
         resumed = Learner.load(folder).partial_fit(stream[27:])
-    _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped")
+    advice = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
+    _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", advice)
 
 
 def _counts_its_budget(build: Build) -> None:
@@ -172,10 +182,27 @@ def _counts_its_budget(build: Build) -> None:
         for network in root.modules():
             if isinstance(network, kind):
                 network.register_forward_hook(passed)
-    learner.partial_fit(small_stream(26)).flush()
+    outputs: list[StepOutput] = []
+    step = learner.executor.step
+
+    def kept(stream: Tensor) -> StepOutput:
+        outputs.append(step(stream))
+        return outputs[-1]
+
+    learner.executor.step = kept  # type: ignore[method-assign]
+    learner.partial_fit(small_stream(26))
+    last = outputs[-1]
+    learner.flush()  # a smaller minibatch
     assert learner.budget.spent == rows[0], (
         f"{learner.budget.spent} CBP were charged, but a gradient went through {rows[0]} views; call encoders as a "
         "whole, and make further trained ones with setup.trained_copy()"
+    )
+    strategy = train_state.strategy
+    planned = strategy.cost * learner.config.batch
+    complete = strategy.composition == "stream" or last.batch.slots is not None
+    assert last.cbp == planned or not complete, (
+        f"a step cost {last.cbp} CBP, but {planned} are planned for it; return the backward passes of each sample from "
+        "the property cost"
     )
     steps = sum(learner.config.passes_at(seen) for seen in range(0, 26, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
@@ -188,15 +215,27 @@ def _replays_what_was_stored(build: Build) -> None:
         return
     marked = kept.images
     marked.zero_()
-    learner.partial_fit(small_stream(26).clamp(min=1))
-    written = (marked[: kept.capacity] != 0).flatten(1).any(dim=1)
-    for n in range(1, len(kept) + 1):
-        slots = kept.sample(n, torch.Generator().manual_seed(n))
-        empty = slots[~written[slots]]
-        assert not len(empty), (
-            f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the slots "
-            "0, 1, 2, … in this order, with every sample until the memory is full"
-        )
+    for piece in small_stream(26).clamp(min=1).split(STREAM_BATCH):
+        learner.partial_fit(piece)
+        written = (marked[: kept.capacity] != 0).flatten(1).any(dim=1)
+        for n in range(1, len(kept) + 1):
+            slots = _sampled(kept, n, torch.Generator().manual_seed(n))
+            empty = slots[~written[slots]]
+            assert not len(empty), (
+                f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
+                "slots 0, 1, 2, … in this order, with every sample until the memory is full"
+            )
+
+
+def _sampled(kept: memory.Memory, n: int, generator: torch.Generator) -> Tensor:
+    """Slots that a memory samples, which are n different filled ones."""
+    slots = kept.sample(n, generator)
+    assert slots.shape == (n,), f"sample({n}) must return {n} slots, not a tensor of shape {tuple(slots.shape)}"
+    assert slots.dtype == torch.int64, f"sample() must return int64, not {slots.dtype}"
+    assert len(slots.unique()) == n, f"a slot was sampled twice: {slots.tolist()}"
+    wrong = slots[(slots < 0) | (slots >= len(kept))]
+    assert not len(wrong), f"slot {int(wrong[0])} was sampled, an empty one: only {len(kept)} are filled"
+    return slots
 
 
 def _does_not_grow(build: Build) -> None:
@@ -212,11 +251,11 @@ def _weights(learner: Learner) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in learner.train_state.encoder.parameters()])
 
 
-def _assert_same(one: Learner, other: Learner, complaint: str) -> None:
+def _assert_same(one: Learner, other: Learner, complaint: str, advice: str = "") -> None:
     mine, theirs = one._tensors(), other._tensors()
-    different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
     assert mine.keys() == theirs.keys(), f"{complaint}, in what they keep"
-    assert not different, f"{complaint}, in {different[:5]}"
+    different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
+    assert not different, f"{complaint}, in {different[:5]}{advice and f'; {advice}'}"
     assert (one.budget, one.seen) == (other.budget, other.seen), f"{complaint}, in what was spent or seen"
     assert torch.equal(one.encode(small_stream(5, 9)), other.encode(small_stream(5, 9))), f"{complaint}, in features"
 
@@ -230,7 +269,19 @@ def check_method(name: str, **options: Any) -> None:
     >>> check_method("simsiam")
     """
     kind = methods.registry.get(name)
-    learner = small_learner("finetune", method=name, **options).partial_fit(small_stream(8))
+    _knows_its_defaults(kind)
+    for more in ({}, {"views": 3}):  # any number of views is allowed
+        _uses_every_view(small_learner("finetune", method=name, **{**options, **more}).partial_fit(small_stream(8)))
+    method = small_learner("finetune", method=name, **options).train_state.strategy.method
+    assert method is not None, "a learner has the method that it was made with"
+    for hook in ("distance", "distillation"):
+        if getattr(kind, hook) is not getattr(methods.Method, hook):
+            _distance_reaches_the_prediction_only(method, hook)
+    for strategy in ("er", "cla-e"):
+        check_strategy(strategy, method=name, **options)
+
+
+def _uses_every_view(learner: Learner) -> None:
     train_state, method = learner.train_state, learner.train_state.strategy.method
     assert method is not None, "a learner has the method that it was made with"
     batch = Batch(small_stream(6), stream=6)
@@ -242,12 +293,9 @@ def check_method(name: str, **options: Any) -> None:
         assert loss.isfinite(), f"the loss is {loss}"
         (gradient,) = torch.autograd.grad(loss, views)
         unused = [view for view, part in enumerate(gradient) if not part.any()]
-        assert not unused, f"the loss gives views {unused} no gradient, but they are charged"
-    for hook in ("distance", "distillation"):
-        if getattr(kind, hook) is not getattr(methods.Method, hook):
-            _distance_reaches_the_prediction_only(method, hook)
-    for strategy in ("er", "cla-e"):
-        check_strategy(strategy, method=name, **options)
+        assert not unused, (
+            f"with {len(views)} views, the loss gives views {unused} no gradient, but all are charged; use every view"
+        )
 
 
 def _distance_reaches_the_prediction_only(method: methods.Method, name: str) -> None:
@@ -292,19 +340,21 @@ def check_memory(name: str, **options: Any) -> None:
         assert len(kept.unique()) == filled, f"a sample is kept twice: {sorted(kept.tolist())}"
         assert kept.max() < seen, "it holds a sample that never came"
         assert torch.equal(subject.images[:filled, 0, 0, 0].long(), kept), "image and columns of a slot got mixed up"
-        drawn = subject.sample(min(4, filled), generator)
-        assert len(drawn.unique()) == len(drawn), f"a slot was sampled twice: {drawn.tolist()}"
-        assert drawn.max() < filled, f"an empty slot was sampled: {drawn.tolist()}"
+        drawn = _sampled(subject, min(4, filled), generator)
         subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
 
     copy = build()
     copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
+    draws = []
     for twin in (subject, copy):
         again = torch.Generator().manual_seed(1)
-        twin.add(
-            torch.zeros(5, *image_shape, dtype=torch.uint8), {"features": torch.randn(5, 6, generator=again)}, again
-        )
+        new = torch.zeros(5, *image_shape, dtype=torch.uint8)
+        twin.add(new, {"features": torch.randn(5, 6, generator=again)}, again)
+        draws.append(twin.sample(4, again))
+    advice = "draw from the generator that is passed, and keep state in own_columns() or extra_state()"
     for key, tensor in subject.state_dict().items():
-        assert torch.equal(tensor, copy.state_dict()[key]), f"a restored memory goes on differently, in '{key}'"
+        same = torch.equal(tensor, copy.state_dict()[key])
+        assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
+    assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
     assert len(copy) == len(subject)

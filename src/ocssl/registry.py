@@ -31,6 +31,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
+from pydantic import BaseModel
+
 from ocssl import plugins
 from ocssl.errors import ConfigError
 
@@ -86,7 +88,12 @@ class Registry(Generic[T]):
     Args:
         kind: the word for one part in messages, e.g. ``"strategy"``.
         group: entry point group of third-party packages, e.g. ``"ocssl.strategies"``.
+
+    Attributes:
+        base: the class that parts derive from, set where it is defined; None: anything can be registered.
     """
+
+    base: type | None = None
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
@@ -103,7 +110,11 @@ class Registry(Generic[T]):
             listed: whether :meth:`names` contains it.
         """
 
+        if not isinstance(name, str):
+            raise ConfigError(f"a {self.kind} is registered under a name, as @register('mine'), not as {name!r}")
+
         def add(entry: T) -> T:
+            self._check(name, entry)
             taken = self._entries.get(name) if variant is None else self._variants.get((name, variant))
             if taken is not None:
                 what = f"'{name}'" if variant is None else f"'{name}' in variant '{variant}'"
@@ -138,6 +149,7 @@ class Registry(Generic[T]):
         if name not in self._entries:
             entry = self._load(point := self._announced()[name])
             if name not in self._entries:  # the module did not register it itself
+                self._check(name, entry)
                 self._entries[name] = entry
                 plugins.note(f"{self.kind} {name}", point.module)
         return self._variants.get((name, variant), self._entries[name])
@@ -152,6 +164,15 @@ class Registry(Generic[T]):
         if name not in self._entries:
             plugins.import_plugins()
         return name in self._entries or name in self._announced()
+
+    def _check(self, name: str, entry: object) -> None:
+        """Refuse a part of another kind, and settings that cannot be read: they would fail far from their cause."""
+        base = self.base
+        if base is not None and not (isinstance(entry, type) and issubclass(entry, base)):
+            raise ConfigError(f"{self.kind} '{name}' must be a class that derives from {base.__name__}, not {entry!r}")
+        if not issubclass(getattr(entry, "Options", BaseModel), getattr(base, "Options", BaseModel)):
+            known = "ocssl.options" if base is None else base.__name__
+            raise ConfigError(f"class Options of {self.kind} '{name}' must derive from {known}.Options")
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""

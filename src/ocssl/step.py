@@ -25,7 +25,7 @@ from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
 
-NONFINITE_BITS = 16  # how many parts of a loss an nonfinite can tell apart
+NONFINITE_BITS = 16  # how many parts of a loss `nonfinite` can tell apart
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
         joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
         features = strategy.encode(encoder, mixed, joint)
         losses = strategy.losses(Step(batch, mixed, features, state.generator))
-    total = torch.stack([full(loss) for loss in losses.values()]).sum()
+    total = _total(losses)
 
     state.optimizer.zero_grad()
     total.backward()
@@ -176,6 +176,20 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
         if state.average is not None:
             state.average.update(strategy.deployed(encoder))
     return output
+
+
+def _total(losses: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the terms of a loss, in full precision; refused where it cannot be minimised."""
+    for name, loss in losses.items():
+        if not isinstance(loss, Tensor) or loss.shape != ():
+            what = f"one of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise ConfigError(f"loss '{name}' must be a tensor of one number, not {what}; take its mean or sum")
+    if "total" in losses:
+        raise ConfigError("loss 'total' is the sum of all terms; give the term another name")
+    total = torch.stack([full(loss) for loss in losses.values()]).sum()
+    if not total.requires_grad:
+        raise ConfigError(f"no gradient comes from the loss ({', '.join(losses)}); compute it from step.features")
+    return total
 
 
 @torch.no_grad()

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import ocssl
 from ocssl.checks import check_memory, check_method, check_strategy, small_learner, small_stream
-from ocssl.memory import Memory
+from ocssl.errors import ConfigError
+from ocssl.memory import Fifo, Memory
 from ocssl.strategies import Strategy
 
 # Every strategy that has choices of its own in a variant, and one that has none: the authors' views and passes.
@@ -204,3 +205,175 @@ def test_a_memory_that_keeps_a_sample_twice_is_caught(registered) -> None:
 def test_an_encoder_whose_gradients_are_not_followed_is_found() -> None:
     with pytest.raises(AssertionError, match="never trained"):
         check_strategy("er", lr=0.0)
+
+
+def test_a_wrong_cost_is_caught(registered) -> None:
+    class Cheap(Strategy):
+        cost = 1
+
+    registered("cheap", Cheap)
+    with pytest.raises(AssertionError, match=r"a step cost 8 CBP, but 4 are planned for it; return .* property cost"):
+        check_strategy("cheap")
+
+
+def test_a_strategy_that_keeps_the_encoder_is_caught(registered) -> None:
+    class Keeping(Strategy):
+        def __init__(self, setup, options) -> None:
+            super().__init__(setup, options)
+            self.network = setup.encoder
+
+    registered("keeping", Keeping)
+    with pytest.raises(AssertionError, match=r"the strategy keeps the encoder itself: \['network.backbone"):
+        check_strategy("keeping")
+
+
+def test_defaults_of_settings_that_do_not_exist_are_caught(registered) -> None:
+    class Misspelt(Strategy):
+        defaults = {"metod": "simclr"}
+
+    registered("misspelt", Misspelt)
+    with pytest.raises(AssertionError, match=r"Misspelt.defaults names settings that no part has: \['metod'\]"):
+        check_strategy("misspelt")
+
+
+def test_a_state_that_grows_is_caught(registered) -> None:
+    class Growing(Strategy):
+        def __init__(self, setup, options) -> None:
+            super().__init__(setup, options)
+            self.register_buffer("log", torch.zeros(0))
+
+        def after_minibatch(self, encoder) -> None:
+            self.log = torch.cat([self.log, torch.ones(1)])
+
+    registered("growing", Growing)
+    with pytest.raises(AssertionError, match="the state grows with the stream"):
+        check_strategy("growing")
+
+
+def test_a_method_that_ignores_a_third_view_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ocssl.losses import negative_cosine
+    from ocssl.methods import Method
+
+    class TwoViews(Method):
+        def loss(self, step):
+            first, second = step.features.projected[:2]
+            return negative_cosine(first, second.detach()) + negative_cosine(second, first.detach())
+
+    monkeypatch.setitem(ocssl.methods.registry._entries, "two-views", TwoViews)
+    with pytest.raises(AssertionError, match=r"with 3 views, the loss gives views \[2\] no gradient"):
+        check_method("two-views")
+
+
+class Hasty(Fifo):
+    """Samples any slot, filled or not."""
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return torch.randperm(self.capacity, generator=generator)[:n]
+
+
+class Backwards(Memory):
+    """Fills its slots from the last to the first."""
+
+    def assign_slots(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.capacity - 1 - (self.arrived + self.slots[:n]) % self.capacity
+
+
+@pytest.mark.parametrize("kind", [Hasty, Backwards])
+def test_an_empty_slot_that_is_sampled_while_the_memory_fills_is_caught(registered, kind: type[Memory]) -> None:
+    registered("empty-slots", kind)
+    with pytest.raises(
+        AssertionError, match=r"slot \d+ (of the memory )?was sampled, (an empty one|but never written)"
+    ):
+        check_strategy("er", memory="empty-slots")
+
+
+class Unseeded(Fifo):
+    """Samples with torch's own generator."""
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return torch.randperm(len(self))[:n]
+
+
+class Rotating(Fifo):
+    """Samples the slots in turn, and counts in a plain attribute."""
+
+    turn = 0
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        self.turn += 1
+        return (self.slots[:n] + self.turn) % len(self)
+
+
+class Few(Fifo):
+    """Samples one slot less than it should."""
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return super().sample(n, generator)[1:]
+
+
+class FromTheEnd(Fifo):
+    """Counts its slots from the end."""
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return super().sample(n, generator) - len(self)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Unseeded, "a restored memory samples differently; draw from the generator that is passed"),
+        (Rotating, "a restored memory samples differently; .* keep state in own_columns\\(\\) or extra_state"),
+        (Few, "sample\\(4\\) must return 4 slots"),
+        (FromTheEnd, "slot -\\d was sampled, an empty one"),
+    ],
+)
+def test_a_memory_that_samples_wrongly_is_caught(registered, kind: type[Memory], complaint: str) -> None:
+    registered("wrong-sample", kind)
+    with pytest.raises(AssertionError, match=complaint):
+        check_memory("wrong-sample")
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (
+            lambda z: {"far": z.square().mean(-1)},
+            r"loss 'far' must be a tensor of one number, not one of shape \(2, 4\)",
+        ),
+        (lambda z: {"far": 0.5}, "loss 'far' must be a tensor of one number, not float"),
+        (lambda z: {"total": z.mean()}, "loss 'total' is the sum of all terms; give the term another name"),
+        (lambda z: {"ssl": z.mean()}, r"penalty\(\) must return terms of the loss by name, not a term 'ssl'"),
+        (lambda z: z.mean(), r"penalty\(\) must return terms of the loss by name, not Tensor"),
+    ],
+)
+def test_terms_that_are_no_loss_are_refused_by_name(registered, terms, message: str) -> None:
+    class Wrong(Strategy):
+        def penalty(self, step):
+            return terms(step.features.projected)
+
+    registered("wrong-terms", Wrong)
+    with pytest.raises(ConfigError, match=message):
+        small_learner("wrong-terms").partial_fit(small_stream(4))
+
+
+def test_a_loss_without_gradient_is_refused(registered) -> None:
+    class Detached(Strategy):
+        def losses(self, step):
+            return {"ssl": self.method.loss(step).detach()}
+
+    registered("detached", Detached)
+    with pytest.raises(ConfigError, match=r"no gradient comes from the loss \(ssl\)"):
+        small_learner("detached").partial_fit(small_stream(4))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"composition": "replay+stream", "default_memory": "fifo"}, "Odd.composition must be one of"),
+        ({"composition": "stream+replay"}, "Odd replays .* and needs a default_memory"),
+    ],
+)
+def test_a_composition_that_cannot_be_is_refused(registered, attributes: dict[str, str], message: str) -> None:
+    registered("odd", type("Odd", (Strategy,), attributes))
+    with pytest.raises(ConfigError, match=message):
+        small_learner("odd")

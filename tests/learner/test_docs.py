@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -83,6 +84,7 @@ def test_the_alignment_strategy_passes_its_check() -> None:
         {"method": "ressl", "slots": 50},
         {"memory": "random"},
         {"optimizer": "sign", "lr": 0.002},
+        {"optimizer": "sgd-restarts", "period": 3},
         {"augmentation": "simclr-noise", "noise": 0.5},
         {"backbone": "patches", "patch": 2},
     ],
@@ -114,3 +116,10 @@ def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
 def test_every_entry_point_group_is_named() -> None:
     groups = {registry.group for registry in (*REGISTRIES.values(), streams.registry)}
     assert groups == set(re.findall(r"`(ocssl\.[a-z]+s)`", PAGE.read_text()))
+
+
+@pytest.mark.usefixtures("printed")
+def test_the_printed_schedule_decides_the_learning_rate_of_each_step() -> None:
+    schedule = small_learner("er", optimizer="sgd-restarts", lr=0.2, period=4).train_state.optimizer.schedule
+    expected = [0.1 * (1 + math.cos(math.pi * step / 4)) for step in (0, 1, 2, 3, 0)]
+    assert [schedule.next().item() for _ in range(5)] == pytest.approx(expected)

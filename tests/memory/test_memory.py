@@ -148,3 +148,31 @@ def test_minred_needs_features():
 def test_a_column_cannot_take_the_name_of_what_a_memory_keeps_anyway() -> None:
     with pytest.raises(ConfigError, match="column 'born' is one of the memory's own"):
         Fifo(4, (3, 2, 2), staging=2, columns={"born": Column((1,))})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("feature", torch.zeros(2, DIM), r"column 'feature' is not one of the memory's \(features, count\)"),
+        (
+            "features",
+            torch.zeros(3, DIM),
+            r"column 'features' takes \(2, 5\) of torch.float32 for 2 new samples, not \(3",
+        ),
+        ("features", torch.zeros(2, DIM + 1), r"takes \(2, 5\) .*, not \(2, 6\) of torch.float32"),
+        ("count", torch.full((2,), 0.5), r"column 'count' takes \(2,\) of torch.int64 .*, not \(2,\) of torch.float32"),
+    ],
+)
+def test_a_column_of_another_name_shape_or_type_is_refused_and_nothing_stored(name, value, message):
+    columns = {"features": Column((DIM,)), "count": Column((), torch.int64)}
+    memory = Fifo(4, (3, 1, 1), staging=2, columns=columns)
+    with pytest.raises(ConfigError, match=message):
+        memory.add(pictures([1, 2]), {name: value}, seeded())
+    assert len(memory) == 0
+    assert not memory.images.any()
+
+
+def test_features_are_offered_to_a_memory_without_them():
+    memory = Fifo(4, (3, 1, 1), staging=2)
+    memory.add(pictures([1, 2]), {"features": torch.zeros(2, DIM)}, seeded())
+    assert len(memory) == 2

@@ -192,6 +192,10 @@ class Memory:
     def on_write(self, rows: Tensor) -> None:
         """Called after the contents of some rows changed, for policies that derive data from features."""
 
+    def extra_state(self) -> dict[str, Tensor]:
+        """Tensors of the policy other than columns, by name, that are saved; references, written in place."""
+        return {}
+
     # ------------------------------------------------------------------ used by strategies
 
     def __len__(self) -> int:
@@ -212,6 +216,7 @@ class Memory:
             "born": self.arrived + self.slots[:n],
         }
         known = {**columns, **self.new_columns(n, generator)}
+        self._check_columns(known, n)
         new |= {name: known.get(name, 0) for name in self.columns}
         for name, rows in self._rows().items():
             rows[self._layout(name).staging_rows(n)] = new[name]
@@ -222,6 +227,19 @@ class Memory:
             rows[layout.local(slots)] = rows[layout.staging_rows(n)].clone()
         self.on_write(slots)
         self.arrived += n
+
+    def _check_columns(self, given: Mapping[str, Tensor], n: int) -> None:
+        """Refuse values that do not fit; every strategy offers features, also to a memory without them."""
+        for name, value in given.items():
+            if name not in self.columns:
+                if name == "features":
+                    continue
+                raise ConfigError(f"column '{name}' is not one of the memory's ({', '.join(self.columns) or 'none'})")
+            column = self.columns[name]
+            shape = (n, *column.shape[1:])
+            if value.shape != shape or not torch.can_cast(value.dtype, column.dtype):
+                wanted, found = f"{shape} of {column.dtype}", f"{tuple(value.shape)} of {value.dtype}"
+                raise ConfigError(f"column '{name}' takes {wanted} for {n} new samples, not {found}")
 
     def count(self, n: int) -> None:
         """The part of :meth:`add` that runs on the host."""
@@ -258,7 +276,7 @@ class Memory:
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of the memory, complete in every process; references, not copies, in a single process."""
         rows = {self._saved_as(name): self._layout(name).whole(rows) for name, rows in self._rows().items()}
-        return rows | {"arrived": self.arrived} | self._extra_state()
+        return rows | {"arrived": self.arrived} | self.extra_state()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Copy a saved state; :class:`CheckpointError` if it belongs to another memory."""
@@ -271,13 +289,9 @@ class Memory:
                 raise CheckpointError(f"the saved memory does not fit: '{name}' is {there}, not {here}")
         for name, rows in self._rows().items():
             self._layout(name).restore(rows, state[self._saved_as(name)])
-        for name, tensor in ({"arrived": self.arrived} | self._extra_state()).items():
+        for name, tensor in ({"arrived": self.arrived} | self.extra_state()).items():
             tensor.copy_(state[name])
         self.seen = int(self.arrived)
-
-    def _extra_state(self) -> dict[str, Tensor]:
-        """Further tensors of a policy that are saved."""
-        return {}
 
     def _rows(self) -> dict[str, Tensor]:
         """Every tensor with one row per sample."""
@@ -289,3 +303,6 @@ class Memory:
 
     def _saved_as(self, name: str) -> str:
         return f"column.{name}" if name in self.columns else name
+
+
+registry.base = Memory

@@ -93,7 +93,8 @@ class MinRed(Memory):
         tied = redundancy == redundancy.amax()
         return self.born.masked_fill(~tied, torch.iinfo(torch.int64).max).argmin(keepdim=True)
 
-    def _extra_state(self) -> dict[str, Tensor]:
+    def extra_state(self) -> dict[str, Tensor]:
+        """Similarities and norms."""
         return {"similarity": self.similarity, "norm": self.norm}
 
 

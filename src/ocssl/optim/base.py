@@ -127,6 +127,9 @@ class Optimizer:
             tensor.copy_(state[name])
 
 
+registry.base = Optimizer
+
+
 class Plateau:
     """The learning rate rises over ``warmup`` steps and stays. It can fall to 0 over ``anneal`` steps at any time.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,9 @@ register = registry.register
 
 SMALL_BATCH = 32  # up to here the defaults are those of the paper's low budget: each view alone, smaller learning rates
 REPLAY_BATCH = 128  # replay samples per batch by default: the paper's 138 with its stream_batch of 10
+
+
+Composition = Literal["stream", "stream+replay", "replay", "mixed"]
 
 
 class ByBatch(NamedTuple):
@@ -89,7 +92,7 @@ class Strategy(nn.Module):
     class Options(ocssl.options.Options):
         """Settings of the strategy."""
 
-    composition: ClassVar[Literal["stream", "stream+replay", "replay", "mixed"]] = "stream"
+    composition: ClassVar[Composition] = "stream"
     """What a batch consists of. ``mixed``: as many replay as stream samples, which :meth:`mix` blends."""
 
     label: ClassVar[str] = ""
@@ -185,7 +188,11 @@ class Strategy(nn.Module):
         """Every term of the loss by name; their sum is minimised."""
         if self.method is None:
             raise NotImplementedError(f"{type(self).__name__} has its own loss and must implement losses()")
-        return {"ssl": self.method.loss(step), **self.penalty(step)}
+        loss, further = self.method.loss(step), self.penalty(step)
+        if not isinstance(further, Mapping) or "ssl" in further:
+            what = "a term 'ssl', the method's" if isinstance(further, Mapping) else type(further).__name__
+            raise ConfigError(f"{type(self).__name__}.penalty() must return terms of the loss by name, not {what}")
+        return {"ssl": loss, **further}
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """Further terms of the loss, with their weights applied."""
@@ -265,6 +272,10 @@ class Strategy(nn.Module):
     @classmethod
     def replay_size(cls, stream_batch: int, batch: int) -> int:
         """Replay samples in a batch; :class:`ConfigError` where the composition cannot have such a batch."""
+        if cls.composition not in get_args(Composition):
+            raise ConfigError(f"{cls.__name__}.composition must be one of {get_args(Composition)}")
+        if cls.composition != "stream" and cls.default_memory is None:
+            raise ConfigError(f"{cls.__name__} replays ('{cls.composition}') and needs a default_memory, e.g. 'fifo'")
         match cls.composition:
             case "stream" | "mixed" if batch != stream_batch:
                 raise ConfigError(
@@ -287,3 +298,6 @@ class Strategy(nn.Module):
     def replay_start(cls, options: Options, replay_size: int) -> int:
         """Samples in the memory at which replay begins: one more than a batch takes from it."""
         return replay_size + 1
+
+
+registry.base = Strategy

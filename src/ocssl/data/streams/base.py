@@ -227,6 +227,7 @@ class Shuffled(StreamType):
 
 
 registry = Registry[type[StreamType]]("stream", group="ocssl.streams")
+registry.base = StreamType
 register = registry.register
 
 
