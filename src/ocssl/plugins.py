@@ -12,6 +12,7 @@ import importlib
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -125,6 +126,17 @@ def modules_of(part: str, bases: Iterable[type]) -> set[str]:
     """The plugins behind a part: the module that registered it, and those of its base classes that registered any."""
     own = {_registered[part]} if part in _registered else set()
     return own | {base.__module__ for base in bases} & {*_registered.values()}
+
+
+def raised_in(error: BaseException) -> str | None:
+    """The line of a plugin in which an exception arose, or that called what raised it; None where no plugin did."""
+    tops = {module.partition(".")[0] for module in _registered.values()} - {SCRIPT}
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in tops:
+            found = f"line {line} of plugin '{module}'"
+    return found
 
 
 def describe(modules: Iterable[str]) -> list[Plugin]:

@@ -312,3 +312,15 @@ def test_a_permutation_is_a_sort_by_the_bytes_of_shake_256():
     digest = hashlib.shake_256(b"order/7/1").digest(80)
     keys = [int.from_bytes(digest[8 * i : 8 * i + 8], "little") for i in range(10)]
     assert permutation(10, "order", 7, 1).tolist() == sorted(range(10), key=keys.__getitem__)
+
+
+def test_no_position_is_no_index():
+    empty = Stream.from_groups([np.arange(4)], batch=2, last="drop").between(2, 2)
+    assert (empty.tolist(), empty.dtype) == ([], torch.int64)
+
+
+@pytest.mark.parametrize("found", [np.zeros((3, 1), int), np.zeros(3), np.zeros(2, int), ["a", "b", "c"]])
+def test_an_experience_that_is_no_array_of_its_indices_is_refused(found):
+    stream = Stream([3], lambda number: found, batch=1, last="drop")
+    with pytest.raises(ConfigError, match=r"experience 0 of the stream must be integers of shape \(3,\)"):
+        list(stream)

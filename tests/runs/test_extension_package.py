@@ -54,3 +54,57 @@ def test_a_part_of_another_package_is_killed_and_resumed_to_the_bit(ocssl_module
     code, _, err = ocssl_module("run", "--plugin", "mylab", "--quiet", "--resume", killed)
     assert code == 0, err
     assert contents(killed) == contents(whole)
+
+
+BROKEN = """
+import numpy as np
+from ocssl.data.streams import Stream, StreamType, register as register_stream
+from ocssl.strategies import ExperienceReplay, register
+
+
+@register("typo")
+class Typo(ExperienceReplay):
+    def penalty(self, step):
+        return {"typo": step.featuers.projected.mean()}
+
+
+class Own(StreamType):
+    def build(self, labels, *, stream_batch, **how):
+        return Stream.from_groups([self.drawn(len(labels))], stream_batch, "drop")
+
+
+@register_stream("all")
+class All(Own):
+    def drawn(self, count):
+        return list(range(count))  # those that are held out, too
+
+
+@register_stream("beyond")
+class Beyond(Own):
+    def drawn(self, count):
+        return np.arange(1, 60) + 10_000
+
+
+@register_stream("floats")
+class Floats(Own):
+    def drawn(self, count):
+        return np.linspace(0, 59, 60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "said"),
+    [
+        ({"strategy": "typo"}, 70, "has no attribute 'featuers', in line 10 of plugin 'broken'; OCSSL_DEBUG=1 prints"),
+        ({"stream": "all"}, 2, "which is not among the indices that build() is given"),
+        ({"stream": "beyond"}, 2, "stream 'beyond' has sample 10001 in experience 0, which is not among"),
+        ({"stream": "floats"}, 2, "experience 0 of the stream must be integers of shape (60,), not float64"),
+    ],
+)
+def test_a_plugin_that_goes_wrong_is_named(ocssl: Command, changed: dict[str, object], code: int, said: str) -> None:
+    (ocssl.folder / "broken.py").write_text(BROKEN)
+    given = {**TINY, "strategy": "er", "validation_fraction": 0.2, **changed}
+    if "stream" in changed:
+        del given["experiences"]
+    found, _, err = ocssl("run", "--plugin", "broken", "--quiet", "-o", "run", *as_options(given))
+    assert (found, said in err) == (code, True), err

@@ -17,7 +17,7 @@ from ocssl.errors import OcsslError
 __all__ = ["app", "main"]
 
 REFUSED, FAULT = 2, 70
-"""Exit codes: what was asked for cannot be done; a fault of ocssl itself."""
+"""Exit codes: what was asked for cannot be done; a fault of ocssl itself, or of a plugin."""
 DEBUG = "OCSSL_DEBUG"
 
 
@@ -51,9 +51,7 @@ def _call() -> int:
         code = _say("there is not enough memory for this; choose smaller batches or images", REFUSED)
     except Exception as error:
         _trace()
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        hint = f"please report it to the project's issue tracker with what {DEBUG}=1 prints"
-        code = _say(f"this is a fault of ocssl ({what}); {hint}", FAULT)
+        code = _say(_fault(error), FAULT)
     lost = _flush()
     return code if lost is None else lost
 
@@ -65,6 +63,18 @@ def _run() -> int:
         code = end.code if isinstance(end.code, int) else 0
         return _say("stopped", code) if code == 130 else code
     return 0
+
+
+def _fault(error: Exception) -> str:
+    """What went wrong, and where, if it was in a plugin."""
+    from ocssl.plugins import raised_in
+
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    if (place := raised_in(error)) is not None:
+        return f"{what}, in {place}; {DEBUG}=1 prints the traceback"
+    return (
+        f"this is a fault of ocssl ({what}); please report it to the project's issue tracker with what {DEBUG}=1 prints"
+    )
 
 
 def _say(text: str, code: int) -> int:

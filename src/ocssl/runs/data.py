@@ -206,6 +206,7 @@ def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 
 def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
     learner, size = config.learner, config.learner.stream_batch
     stream = _build(kind, config, train, size)
+    _check_indices(stream, train, config.stream)
     if len({0, *stream.borders}) <= stream.experiences:
         raise ConfigError(f"an experience has fewer samples than stream_batch ({size}); use fewer experiences")
     minibatches, step = range(0, len(stream) - size + 1, size), views * learner.batch
@@ -228,6 +229,21 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         **_order(config),
         **more,
     )
+
+
+def _check_indices(stream: Stream, train: Subset, name: str) -> None:
+    """Refuse a stream with images that are held out for validation, or that do not exist."""
+    allowed = torch.zeros(len(train.dataset.labels), dtype=torch.bool)
+    allowed[train.indices] = True
+    for number in range(stream.experiences):
+        indices = stream.indices(number)
+        inside = (indices >= 0) & (indices < len(allowed))
+        wrong = indices[~(inside & allowed[indices.where(inside, 0)])]
+        if len(wrong):
+            raise ConfigError(
+                f"stream '{name}' has sample {int(wrong[0])} in experience {number}, which is not among the indices "
+                "that build() is given; draw from these alone"
+            )
 
 
 def _order(config: RunConfig) -> dict[str, Any]:

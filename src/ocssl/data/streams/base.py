@@ -95,7 +95,12 @@ class Stream:
         self.batch = batch
         self.last = last
         self.start = 0
-        self._draw = lru_cache(maxsize=2)(draw)  # an epoch's order takes milliseconds to draw
+
+        @lru_cache(maxsize=2)  # an epoch's order takes milliseconds to draw
+        def drawn(experience: int) -> Indices:
+            return _checked(draw(experience), experience, sizes[experience])
+
+        self._draw = drawn
         self._kept = tuple(size - size % batch if last == "drop" else size for size in sizes)
         self.borders = tuple(accumulate(self._kept))
 
@@ -140,7 +145,7 @@ class Stream:
         >>> Stream.from_groups([np.array([5, 6, 7]), np.array([1, 2, 3])], batch=2, last="carry").between(1, 5)
         tensor([6, 7, 1, 2])
         """
-        parts = []
+        parts = [np.empty(0, dtype=np.int64)]
         while start < stop:
             number = self.experience_at(start)
             begin = self.borders[number] - self._kept[number]
@@ -277,6 +282,15 @@ def index_array(indices: Tensor | None, count: int | None = None) -> Indices:
     if len(values) and (values[0] < 0 or (count is not None and values[-1] >= count)):
         raise InputError(f"indices must lie between 0 and the last sample, but reach from {values[0]} to {values[-1]}")
     return values
+
+
+def _checked(found: Any, experience: int, size: int) -> Indices:
+    """The indices of an experience; what is none is refused, since a stream may be of the user's own."""
+    indices = np.asarray(found)
+    if indices.shape != (size,) or not np.issubdtype(indices.dtype, np.integer):
+        what = f"{indices.dtype} of shape {indices.shape}"
+        raise ConfigError(f"experience {experience} of the stream must be integers of shape ({size},), not {what}")
+    return indices.astype(np.int64, copy=False)
 
 
 def _integers(values: Tensor, name: str) -> Indices:
