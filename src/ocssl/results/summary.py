@@ -20,23 +20,33 @@ def summary(sections: Iterable[Section]) -> list[str]:
 
 
 def _summary(section: Section) -> str:
-    said = [_highest(section, number, title) for number, title in MEASURES.items() if _by_label(section, number)]
-    forgotten = _by_label(section, "forgetting")
-    least = min(forgotten, key=lambda label: _mean(forgotten[label]), default="")
-    few = f" ({_few(forgotten[least])})" if least and _few(forgotten[least]) else ""
-    more = f" {least} forgets least: {_mean(forgotten[least]):.1f} points{few}." if least else ""
-    return f"{section.title}, {heading(section.protocol)} protocol. Highest: {'; '.join(said)}.{more}"
+    measured = {number: found for number in (*MEASURES, "forgetting") if (found := _by_label(section, number))}
+    few = {_few(values) for found in measured.values() for values in found.values()}
+    title = f"{section.title}, {heading(section.protocol)} protocol"
+    if len(few) == 1:
+        title = ", ".join(filter(None, (title, *few)))
+    said = [_highest(section, number, name, len(few) > 1) for number, name in MEASURES.items() if number in measured]
+    sentences = [f"{title}. Highest: {'; '.join(said)}."]
+    if forgotten := measured.get("forgetting"):
+        least = min(forgotten, key=lambda label: _mean(forgotten[label]))
+        note = f" ({seeds})" if len(few) > 1 and (seeds := _few(forgotten[least])) else ""
+        sentences.append(f"{least} forgets least: {_mean(forgotten[least]):.1f} points{note}.")
+    return " ".join(sentences)
 
 
-def _highest(section: Section, number: str, title: str) -> str:
-    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it."""
+def _highest(section: Section, number: str, title: str, name_few: bool) -> str:
+    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it.
+
+    Args:
+        name_few: say of how few seeds it is.
+    """
     values, others = _by_label(section, number), _by_label(section, number, ranked=False)
     first = max(values, key=lambda label: _mean(values[label]))
     highest = _mean(values[first])
     labels = [section.label(section.row(name)) for name in sorted(section.best(number))]
     level = ", ".join(label for label in labels if label != first)
     above = ", ".join(f"{label} {_mean(found):.1f}" for label, found in others.items() if _mean(found) > highest)
-    parts = (_few(values[first]), level and f"level: {level}", above and f"above it: {above}")
+    parts = (_few(values[first]) if name_few else "", level and f"level: {level}", above and f"above it: {above}")
     notes = "; ".join(filter(None, parts))
     return f"{title} {first} {highest:.1f}" + (f" ({notes})" if notes else "")
 
