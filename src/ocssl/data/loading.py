@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor, uint8
 
 from ocssl.common.console import shown
-from ocssl.data.cache import cache_folder, cache_root, cached, is_prepared, open_cache, write_cache
-from ocssl.data.cache_writer import OnBadImage, writing_cache
+from ocssl.data.cache import cache_folder, cache_root, is_prepared, open_cache
+from ocssl.data.cache_writer import OnBadImage, cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
