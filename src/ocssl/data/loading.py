@@ -210,7 +210,7 @@ def _check_options(image_size: int | None, on_bad_image: str = "error") -> None:
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
     reader = spec.locate(root, split)
     if reader is None and download and spec.downloads:
-        fetch(spec.downloads[split], root, show=progress)
+        fetch(spec.downloads[split], root, progress)
         reader = spec.locate(root, split)
     if reader is None:
         raise DataError(f"{spec.name} ({split}) was not found below {root}: {spec.advice}")
