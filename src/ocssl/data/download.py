@@ -114,7 +114,7 @@ def _append_rest(download: Download, part: Path, show: bool | None) -> None:
         with (
             regular(part, flags) as handle,
             open(handle, "ab" if resumed else "wb", closefd=False) as file,
-            progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
+            progress_bar(f"Downloading {download.file_name}", total, show, start=start, is_bytes=True) as advance,
         ):
             while block := _read(response, download.size + 1 - file.tell()):
                 file.write(block)
