@@ -22,22 +22,51 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ocssl.common.console import shown
 from ocssl.common.files import read_file
 from ocssl.data.dataset import Columns, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
 from ocssl.data.reader import Reader
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import Fit
+from ocssl.registry import unknown
 
+OnBadImage = Literal["error", "skip"]
 VERSION = 2
+MAX_SIDE = 8192
+"""Largest ``image_size``."""
 RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
 PIXELS, LABELS, INDEX, SKIPPED = "images.u8", "labels.npy", "index.json", "skipped.txt"
 INDEX_BYTES = 1 << 30  # of an index, or of the journal of a draft
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How images become squares of one size.
+
+    Attributes:
+        image_size: side length to resize to; None keeps that of the first image, which all must then have.
+        fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
+        on_bad_image: ``"error"`` stops at an image that cannot be used; ``"skip"`` leaves it out.
+    """
+
+    image_size: int | None = None
+    fit: Fit = "crop"
+    on_bad_image: OnBadImage = "error"
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None and self.image_size < 1:
+            raise ConfigError(f"image_size must be at least one pixel, not {self.image_size}")
+        if self.image_size is not None and self.image_size > MAX_SIDE:
+            raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(self.image_size)}")
+        if self.on_bad_image not in get_args(OnBadImage):
+            raise unknown("on_bad_image", self.on_bad_image, get_args(OnBadImage))
 
 
 def cache_root() -> Path:
@@ -45,10 +74,10 @@ def cache_root() -> Path:
     return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
-def cache_folder(reader: Reader, name: str, image_size: int | None) -> Path:
-    """The folder that holds, or will hold, this set at this size."""
-    squash = "squash\n" if reader.fit == "squash" else ""
-    key = hashlib.sha256(f"{VERSION} {image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
+def cache_folder(reader: Reader, name: str, decoding: Decoding) -> Path:
+    """The folder that holds, or will hold, this set decoded in this way."""
+    squash = "squash\n" if decoding.fit == "squash" else ""
+    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
     # Not files.slug: caches of earlier versions have these names.
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -31,6 +31,7 @@ from ocssl.data.cache import (
     SKIPPED,
     VERSION,
     CacheIndex,
+    Decoding,
     cache_folder,
     checksums_hold,
     is_prepared,
@@ -41,9 +42,8 @@ from ocssl.data.cache import (
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
 from ocssl.data.reader import Item, Label, Reader, number_of
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage, Fit, Picture, Pixels
+from ocssl.imaging import BadImage, Picture, Pixels
 
-OnBadImage = Literal["error", "skip"]
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -52,44 +52,34 @@ MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait 
 JOURNAL = "journal.jsonl"
 
 
-def cached(
-    reader: Reader,
-    info: DatasetInfo,
-    *,
-    image_size: int | None,
-    on_bad_image: OnBadImage,
-    check: bool,
-    show: bool | None,
-) -> Dataset:
+def cached(reader: Reader, info: DatasetInfo, decoding: Decoding, *, check: bool, show: bool | None) -> Dataset:
     """The data set of a reader, decoded into the cache unless it is there.
 
     Args:
         check: read the whole cache and compare its checksums.
     """
-    folder = cache_folder(reader, info.name, image_size)
+    folder = cache_folder(reader, info.name, decoding)
     if not is_prepared(folder):
         with writing_cache(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder.with_name(f".{folder.name}"), wait=-1):
             if not is_prepared(folder):  # another process may have decoded it meanwhile
                 _set_aside(folder)
-                write_cache(reader, folder, image_size, on_bad_image, show)
+                write_cache(reader, folder, decoding, show)
     if check:
         verify(folder)
     dataset = open_cache(folder, info, reader.column)
     if dataset.skipped:
-        if on_bad_image == "error":
+        if decoding.on_bad_image == "error":
             raise _bad_image(dataset.skipped[0].name, dataset.skipped[0].reason)
         warn(f"{info.name}: left out {number_of(len(dataset.skipped), 'bad image')}, named in {folder / SKIPPED}")
     return dataset
 
 
-def write_cache(
-    reader: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
-) -> None:
+def write_cache(reader: Reader, folder: Path, decoding: Decoding, show: bool | None) -> None:
     """Decode all images of a reader into ``folder``; until it is complete, the folder's name ends in ``.part``."""
     draft = folder.with_name(folder.name + ".part")
-    size, chunks = _decode_all(reader, draft, image_size, on_bad_image, show)
+    size, chunks = _decode_all(reader, draft, decoding, show)
     labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], reader)
     skipped = [entry for chunk in chunks for entry in chunk.skipped]
     rows = sum(chunk.rows for chunk in chunks)
@@ -130,9 +120,7 @@ class _Chunk:
     skipped: list[tuple[int, str, str]]
 
 
-def _decode_all(
-    reader: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
-) -> tuple[int, list[_Chunk]]:
+def _decode_all(reader: Reader, folder: Path, decoding: Decoding, show: bool | None) -> tuple[int, list[_Chunk]]:
     """Decode all images into ``folder``, resuming an earlier attempt.
 
     Returns:
@@ -141,9 +129,9 @@ def _decode_all(
     with writing_cache(folder):
         folder.mkdir(parents=True, exist_ok=True)
     items = reader.items()
-    size = image_size
+    size = decoding.image_size
     if size is None:
-        size, looked_at = _first_size(items, on_bad_image)
+        size, looked_at = _first_size(items, decoding)
         if size is None:
             raise _nothing_usable(reader, len(looked_at))
         items = chain(looked_at, items)
@@ -157,9 +145,7 @@ def _decode_all(
     per_chunk = max(1, min(1024, CHUNK_BYTES // (3 * size * size)))
     jobs = _batches(items, per_chunk, done)
     with progress_bar("Decoding images", total, show, start=done) as advance:
-        for chunk, pixels in _in_order(
-            lambda job: _decode_chunk(*job, size, image_size, reader.fit, on_bad_image), jobs
-        ):
+        for chunk, pixels in _in_order(lambda job: _decode_chunk(*job, size, decoding), jobs):
             _append(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
@@ -201,15 +187,13 @@ def _set_aside(folder: Path) -> None:
         warn(f"the image cache {folder} has no index; it is made again, and what was there is now {aside.name}")
 
 
-def _decode_chunk(
-    start: int, items: list[Item], size: int, wanted: int | None, fit: Fit, on_bad_image: OnBadImage
-) -> tuple[_Chunk, Pixels]:
+def _decode_chunk(start: int, items: list[Item], size: int, decoding: Decoding) -> tuple[_Chunk, Pixels]:
     pixels = np.empty((len(items), 3, size, size), dtype=np.uint8)
     labels: list[Label] = []
     skipped: list[tuple[int, str, str]] = []
     for position, item in enumerate(items, start):
         try:
-            image = item.decode(wanted, fit)
+            image = item.decode(decoding.image_size, decoding.fit)
             side = image.shape[-1]
             if side != size:  # without image_size, all must have the size of the first
                 raise BadImage(
@@ -218,14 +202,14 @@ def _decode_chunk(
             pixels[len(labels)] = image
             labels.append(item.label)
         except BadImage as problem:
-            if on_bad_image == "error":
+            if decoding.on_bad_image == "error":
                 raise _bad_image(item.name, str(problem)) from problem
             skipped.append((position, item.name, str(problem)))
     pixels = pixels[: len(labels)]
     return _Chunk(len(items), len(labels), zlib.crc32(pixels.data), labels, skipped), pixels
 
 
-def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int | None, list[Item]]:
+def _first_size(items: Iterable[Item], decoding: Decoding) -> tuple[int | None, list[Item]]:
     """The side length of the first usable image, if any, and the items that were looked at to find it."""
     looked_at = []
     for item in items:
@@ -233,7 +217,7 @@ def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int | 
         try:
             return item.decode().shape[-1], looked_at
         except BadImage as problem:
-            if on_bad_image == "error":
+            if decoding.on_bad_image == "error":
                 raise _bad_image(item.name, str(problem)) from problem
     return None, looked_at
 

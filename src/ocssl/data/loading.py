@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.common.console import shown
-from ocssl.data.cache import cache_folder, cache_root, is_prepared, open_cache
-from ocssl.data.cache_writer import OnBadImage, cached, write_cache, writing_cache
+from ocssl.data.cache import Decoding, OnBadImage, cache_folder, cache_root, is_prepared, open_cache
+from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
@@ -23,14 +22,12 @@ from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, data_root, no_split, shard_files, split_folder
 from ocssl.data.reader import Item, Reader
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Fit, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
 SHARD_SUFFIXES = {"parquet": (".parquet",), "tar": (".tar", ".tar.gz", ".tgz")}
-MAX_SIDE = 8192
-"""Largest ``image_size``."""
 
 
 def load(
@@ -65,17 +62,16 @@ def load(
     """
     if split not in SPLIT_NAMES:
         raise unknown("split", split, SPLIT_NAMES)
-    _check_options(image_size, on_bad_image)
+    decoding = Decoding(image_size, fit, on_bad_image)
     if is_address(address):
         reader, info = open_address(address, split), DatasetInfo(address)
     else:
         spec = dataset_spec(address)
-        image_size = image_size or spec.image_size
+        decoding = replace(decoding, image_size=image_size or spec.image_size)
         if spec.drawn:
-            return spec.drawn(split, image_size)
+            return spec.drawn(split, image_size or spec.image_size)
         reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
-    reader.fit = fit
-    return cached(reader, info, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
+    return cached(reader, info, decoding, check=verify, show=progress)
 
 
 def from_iterable(
@@ -98,14 +94,14 @@ def from_iterable(
     >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
     <iterable: 5 images of 8×8>
     """
-    _check_options(image_size, on_bad_image)
+    decoding = Decoding(image_size, on_bad_image=on_bad_image)
     root = cache_root()
     with writing_cache(root):
         root.mkdir(parents=True, exist_ok=True)
         # A mapped file stays readable after it is deleted, so nothing is left behind.
         scratch = tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True)
     with scratch as folder:
-        write_cache(_IterableReader(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
+        write_cache(_IterableReader(images, name), Path(folder) / "cache", decoding, progress)
         return open_cache(Path(folder) / "cache", DatasetInfo(name))
 
 
@@ -123,7 +119,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     >>> status("shapes", "train")
     SplitStatus(state='ready', detail='drawn by code')
     """
-    _check_options(image_size)
+    decoding = Decoding(image_size)
     spec = None if is_address(address) else dataset_spec(address)
     if spec and spec.drawn:
         return SplitStatus("ready", "drawn by code")
@@ -138,7 +134,9 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         if spec and spec.downloads:
             return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
         return SplitStatus("missing", f"not found below {below}")
-    folder = cache_folder(reader, address, image_size or (spec.image_size if spec else None))
+    if spec:
+        decoding = replace(decoding, image_size=image_size or spec.image_size)
+    folder = cache_folder(reader, address, decoding)
     if is_prepared(folder):
         return SplitStatus("ready", f"{reader.describe()}, decoded in {folder}")
     return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
@@ -196,15 +194,6 @@ def as_path(place: str) -> Path:
         name = place if len(place) < 80 else f"{place[:18]}…"
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise DataError(f"'{name}' cannot be a path: {reason}") from error
-
-
-def _check_options(image_size: int | None, on_bad_image: str = "error") -> None:
-    if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
-    if image_size is not None and image_size > MAX_SIDE:
-        raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(image_size)}")
-    if on_bad_image not in get_args(OnBadImage):
-        raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
 
 
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
