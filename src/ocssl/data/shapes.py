@@ -146,7 +146,7 @@ class _Figures:
         }
         return cls(**{name: values.astype(np.float32) for name, values in fields.items()})
 
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> _Figures:
+    def __getitem__(self, rows: slice) -> _Figures:
         return _Figures(**{name: values[rows] for name, values in vars(self).items()})
 
 
