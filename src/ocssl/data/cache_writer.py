@@ -11,13 +11,12 @@ import os
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -43,9 +42,6 @@ from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
 from ocssl.data.reader import Item, Label, Reader, number_of
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Picture, Pixels
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 CHUNK_BYTES = 8 << 20
 MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait for the interpreter lock
@@ -145,7 +141,7 @@ def _decode_all(reader: Reader, folder: Path, decoding: Decoding, show: bool | N
     per_chunk = max(1, min(1024, CHUNK_BYTES // (3 * size * size)))
     jobs = _batches(items, per_chunk, done)
     with progress_bar("Decoding images", total, show, start=done) as advance:
-        for chunk, pixels in _in_order(lambda job: _decode_chunk(*job, size, decoding), jobs):
+        for chunk, pixels in _decode_in_order(jobs, size, decoding):
             _append(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
@@ -293,14 +289,16 @@ def _held_bytes(picture: Picture | BadImage) -> int:
     return len(picture) if isinstance(picture, bytes) else getattr(picture, "nbytes", 0)
 
 
-def _in_order(work: Callable[[In], Out], jobs: Iterable[In]) -> Iterator[Out]:
-    """Map with worker threads (Pillow decodes outside the interpreter lock), holding few results at a time."""
+def _decode_in_order(
+    jobs: Iterable[tuple[int, list[Item]]], size: int, decoding: Decoding
+) -> Iterator[tuple[_Chunk, Pixels]]:
+    """Decode with worker threads (Pillow works outside the interpreter lock), holding few results at a time."""
     workers = min(os.cpu_count() or 1, MAX_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Out]] = deque()
+        pending: deque[Future[tuple[_Chunk, Pixels]]] = deque()
         try:
-            for job in jobs:
-                pending.append(pool.submit(work, job))
+            for start, items in jobs:
+                pending.append(pool.submit(_decode_chunk, start, items, size, decoding))
                 if len(pending) > workers + 1:
                     yield pending.popleft().result()
             while pending:
