@@ -70,7 +70,8 @@ def load(
         decoding = replace(decoding, image_size=image_size or spec.image_size)
         if spec.drawn:
             return spec.drawn(split, image_size or spec.image_size)
-        reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
+        reader = _find_or_fetch(spec, data_root(root), split, download, progress)
+        info = DatasetInfo(spec.name, mean=spec.mean, std=spec.std)
     return cached(reader, info, decoding, check=verify, show=progress)
 
 
