@@ -17,7 +17,7 @@ from PIL import Image
 from ocssl import data
 from ocssl.data.formats.cifar import CIFAR10, CifarReader
 from ocssl.data.formats.files import any_folder, image_files
-from ocssl.data.formats.hub import _of_config, _shards
+from ocssl.data.formats.hub import shards_by_config
 from ocssl.data.formats.parquet import ParquetReader
 from ocssl.data.formats.svhn import SvhnReader
 from ocssl.data.formats.tar import TarReader
@@ -161,13 +161,13 @@ def test_a_split_that_the_hub_does_not_have_is_named(monkeypatch):
 
 def test_each_configuration_on_the_hub_has_test_images_by_its_own_name():
     names = ["a/test-0.parquet", "a/validation-0.parquet", "b/validation-0.parquet"]
-    assert _shards(names, "test") == ["a/test-0.parquet", "b/validation-0.parquet"]
+    assert shards_by_config(names, "test") == {"a": ["a/test-0.parquet"], "b": ["b/validation-0.parquet"]}
 
 
 @pytest.mark.parametrize("home", ["", "data/"])
 def test_hub_shards_without_a_configuration_belong_together(home):
     names = [f"{home}train-0000{shard}-of-00002.parquet" for shard in range(2)]
-    assert _of_config("owner/set", names, None) == names
+    assert list(shards_by_config(names, "train").values()) == [names]
 
 
 def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):

@@ -14,11 +14,16 @@ import pytest
 from pictures import pixels, write
 
 from ocssl import data
-from ocssl.data import catalog
+from ocssl.data import catalog, download
 from ocssl.data.download import Download, fetch
 from ocssl.errors import DataError
 
 CONTENT = pixels(0, 300_000).tobytes()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(download, "WAIT_SECONDS", 0)
 
 
 @dataclass
@@ -82,14 +87,16 @@ def test_a_file_arrives_whole_and_is_fetched_once(server, tmp_path):
 
 def test_a_broken_connection_is_resumed_where_it_broke(server, tmp_path):
     server.misdeeds = ["break", "break"]
-    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=100000-", "bytes=200000-"]
 
 
-def test_another_process_goes_on_with_what_an_earlier_one_left(server, tmp_path):
+def test_another_process_goes_on_with_what_an_earlier_one_left(server, tmp_path, monkeypatch):
     server.misdeeds = ["break"]
-    with pytest.raises(DataError, match=r"could not download .*file\.bin .*put it at"):
-        fetch(server.download, tmp_path, attempts=1)
+    with monkeypatch.context() as once:
+        once.setattr(download, "ATTEMPTS", 1)
+        with pytest.raises(DataError, match=r"could not download .*file\.bin .*put it at"):
+            fetch(server.download, tmp_path)
     assert (tmp_path / "file.bin.part").stat().st_size == 100_000
     assert not (tmp_path / "file.bin").exists()
     assert fetch(server.download, tmp_path).read_bytes() == CONTENT
@@ -98,14 +105,14 @@ def test_another_process_goes_on_with_what_an_earlier_one_left(server, tmp_path)
 
 def test_wrong_bytes_are_thrown_away_and_fetched_anew(server, tmp_path):
     server.misdeeds = ["wrong bytes"]
-    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
     assert server.ranges == [None, None]
 
 
 def test_bytes_that_stay_wrong_never_get_the_files_name(server, tmp_path):
     server.content = b"something else"
     with pytest.raises(DataError, match="its size or checksum is wrong"):
-        fetch(server.download, tmp_path, attempts=2, wait_seconds=0)
+        fetch(server.download, tmp_path)
     assert not (tmp_path / "file.bin").exists()
     assert not (tmp_path / "file.bin.part").exists()
 
@@ -113,7 +120,7 @@ def test_bytes_that_stay_wrong_never_get_the_files_name(server, tmp_path):
 def test_a_server_that_sends_more_than_the_file_has_is_not_read_to_the_end(server, tmp_path):
     server.content = CONTENT + bytes(10_000_000)
     with pytest.raises(DataError, match="its size or checksum is wrong"):
-        fetch(server.download, tmp_path, attempts=1)
+        fetch(server.download, tmp_path)
     assert not (tmp_path / "file.bin.part").exists()
 
 
@@ -128,7 +135,7 @@ def test_only_https_is_fetched_also_after_a_redirection(server, tmp_path, url):
 
 def test_a_server_that_cannot_resume_starts_over(server, tmp_path):
     server.misdeeds = ["break", "ignore range"]
-    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_server_that_tells_no_length_is_read(server, tmp_path):
@@ -161,19 +168,19 @@ def test_a_connection_that_breaks_inside_tls_is_resumed_too(server, tmp_path, mo
         return real(response, *args)
 
     monkeypatch.setattr(http.client.HTTPResponse, "read", breaking)
-    assert fetch(server.download, tmp_path, wait_seconds=0).read_bytes() == CONTENT
+    assert fetch(server.download, tmp_path).read_bytes() == CONTENT
 
 
 def test_a_missing_file_is_not_asked_for_again(server, tmp_path):
     server.misdeeds = ["not found"] * 5
     with pytest.raises(DataError, match="HTTP Error 404"):
-        fetch(server.download, tmp_path, wait_seconds=0)
+        fetch(server.download, tmp_path)
     assert len(server.ranges) == 1
 
 
 def test_no_server_at_all_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match="try again later, or fetch it by hand and put it at"):
-        fetch(Download("http://127.0.0.1:9/file.bin", "0", 1), tmp_path, attempts=1)
+        fetch(Download("http://127.0.0.1:9/file.bin", "0", 1), tmp_path)
 
 
 def test_a_known_set_that_is_missing_is_downloaded_and_opened(server, tmp_path, monkeypatch):

@@ -66,6 +66,15 @@ def test_a_cut_off_cifar_archive_is_named(tmp_path):
         data.load("cifar100", root=tmp_path)
 
 
+def test_a_cifar_archive_with_a_damaged_header_is_named(tmp_path):
+    with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("cifar-100-python/train")
+        member.pax_headers = {"GNU.sparse.map": "no numbers"}
+        archive.addfile(member)
+    with pytest.raises(DataError, match=r"cannot read train from .*cifar-100-python\.tar\.gz"):
+        data.load("cifar100", root=tmp_path)
+
+
 def test_a_link_in_a_cifar_archive_is_not_followed(tmp_path):
     with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz") as archive:
         link = tarfile.TarInfo("cifar-100-python/train")

@@ -1,5 +1,16 @@
 """Data sets, and the order in which their images arrive.
 
+From files to a stream, by module:
+
+================  ===================================================================================
+``loading``       opens a data set by its name or address
+``catalog``       the sets that have a name; ``layout`` finds their files, ``download`` fetches them
+``reader``        images before decoding: the interface of all ``formats``
+``cache_writer``  decodes the images of a reader once; ``cache`` opens what it wrote
+``dataset``       decoded images by index, in RAM or mapped from a file
+``streams``       the orders in which indices arrive
+================  ===================================================================================
+
 >>> from ocssl import data
 >>> dataset = data.load("shapes", split="test")
 >>> dataset.images([0, 1, 2]).shape

@@ -1,6 +1,7 @@
 """Decoded images on disk, ready to be mapped into memory: training reads no JPEG and memory stays bounded.
 
-One folder per set and size, named by a key over the original files' names, sizes and times:
+One folder per set and size, named by a key over the original files' names, sizes and times, and made by
+:mod:`ocssl.data.cache_writer`:
 
 =================  ==============================================================================
 ``images.u8``      the pixels, uint8 ``(N, 3, S, S)``, nothing else
@@ -17,38 +18,55 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ocssl.common.console import shown, warn
-from ocssl.common.files import locked, read_file
-from ocssl.data.cache_writer import (
-    INDEX_BYTES,
-    JOURNAL,
-    PIXELS,
-    OnBadImage,
-    bad_image_error,
-    checksums_hold,
-    decode_all,
-    nothing_usable,
-    whole_numbers,
-    writing_cache,
-)
-from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
-from ocssl.data.reader import Label, Reader, number_of
-from ocssl.errors import DataError
+from ocssl.common.console import shown
+from ocssl.common.files import read_file
+from ocssl.data.dataset import Columns, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
+from ocssl.data.reader import Reader
+from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import Fit
+from ocssl.registry import unknown
 
+OnBadImage = Literal["error", "skip"]
 VERSION = 2
+MAX_SIDE = 8192
+"""Largest ``image_size``."""
 RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
-INDEX, LABELS, SKIPPED = "index.json", "labels.npy", "skipped.txt"
+PIXELS, LABELS, INDEX, SKIPPED = "images.u8", "labels.npy", "index.json", "skipped.txt"
+INDEX_BYTES = 1 << 30  # of an index, or of the journal of a draft
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How images become squares of one size.
+
+    Attributes:
+        image_size: side length to resize to; None keeps that of the first image, which all must then have.
+        fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
+        on_bad_image: ``"error"`` stops at an image that cannot be used; ``"skip"`` leaves it out.
+    """
+
+    image_size: int | None = None
+    fit: Fit = "crop"
+    on_bad_image: OnBadImage = "error"
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None and self.image_size < 1:
+            raise ConfigError(f"image_size must be at least one pixel, not {self.image_size}")
+        if self.image_size is not None and self.image_size > MAX_SIDE:
+            raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(self.image_size)}")
+        if self.on_bad_image not in get_args(OnBadImage):
+            raise unknown("on_bad_image", self.on_bad_image, get_args(OnBadImage))
 
 
 def cache_root() -> Path:
@@ -56,10 +74,10 @@ def cache_root() -> Path:
     return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
-def cache_folder(reader: Reader, name: str, image_size: int | None) -> Path:
-    """The folder that holds, or will hold, this set at this size."""
-    squash = "squash\n" if reader.fit == "squash" else ""
-    key = hashlib.sha256(f"{VERSION} {image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
+def cache_folder(reader: Reader, name: str, decoding: Decoding) -> Path:
+    """The folder that holds, or will hold, this set decoded in this way."""
+    squash = "squash\n" if decoding.fit == "squash" else ""
+    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
     # Not files.slug: caches of earlier versions have these names.
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
 
@@ -69,45 +87,13 @@ def is_prepared(folder: Path) -> bool:
     return (folder / INDEX).exists()
 
 
-def cached(
-    reader: Reader,
-    info: DatasetInfo,
-    *,
-    image_size: int | None = None,
-    on_bad_image: OnBadImage = "error",
-    check: bool = False,
-    show: bool | None = None,
-) -> Dataset:
-    """The data set of a reader, decoded into the cache unless it is there.
-
-    Args:
-        check: read the whole cache and compare its checksums.
-    """
-    folder = cache_folder(reader, info.name, image_size)
-    if not is_prepared(folder):
-        with writing_cache(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f".{folder.name}"), wait=-1):
-            if not is_prepared(folder):  # another process may have decoded it meanwhile
-                _set_aside(folder)
-                write_cache(reader, folder, image_size, on_bad_image, show)
-    if check:
-        verify(folder)
-    dataset = open_cache(folder, info, reader.column)
-    if dataset.skipped:
-        if on_bad_image == "error":
-            raise bad_image_error(dataset.skipped[0].name, dataset.skipped[0].reason)
-        warn(f"{info.name}: left out {number_of(len(dataset.skipped), 'bad image')}, named in {folder / SKIPPED}")
-    return dataset
-
-
-def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], ColumnArray] | None = None) -> Dataset:
+def open_cache(folder: Path, info: DatasetInfo, columns: Columns = None) -> Dataset:
     """Open a complete cache: in RAM when it is small, mapped otherwise.
 
     Args:
         columns: looks up properties of the *original* images, those that were left out included.
     """
-    index = _Index.read(folder)
+    index = CacheIndex.read(folder)
     info = replace(
         info,
         classes=index.classes or info.classes,
@@ -124,52 +110,32 @@ def open_cache(folder: Path, info: DatasetInfo, columns: Callable[[str], ColumnA
     return MappedDataset(folder / PIXELS, index.image_size, info, labels, kept_columns)
 
 
-def _set_aside(folder: Path) -> None:
-    """Move what lies at the place of a cache and is not one, such as a cache without its index."""
-    if os.path.lexists(folder):
-        places = (folder.with_name(f"{folder.name}.broken-{number}") for number in count(1))
-        aside = next(place for place in places if not os.path.lexists(place))
-        with writing_cache(folder):
-            folder.rename(aside)
-        warn(f"the image cache {folder} has no index; it is made again, and what was there is now {aside.name}")
-
-
-def write_cache(
-    reader: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
-) -> None:
-    """Decode all images of a reader into ``folder``; until it is complete, the folder's name ends in ``.part``."""
-    draft = folder.with_name(folder.name + ".part")
-    size, chunks = decode_all(reader, draft, image_size, on_bad_image, show)
-    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], reader)
-    skipped = [entry for chunk in chunks for entry in chunk.skipped]
-    count = sum(chunk.rows for chunk in chunks)
-    if count == 0:
-        raise nothing_usable(reader, len(skipped))
-    checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
-    index = _Index(VERSION, size, count, labels is not None, classes, checksums, skipped)
-    with writing_cache(folder):
-        if labels is not None:
-            np.save(draft / LABELS, labels)
-        if skipped:
-            (draft / SKIPPED).write_text(
-                "".join(f"{name}\t{reason}\n" for _, name, reason in skipped),
-                encoding="utf-8",
-                errors="backslashreplace",  # file names need not be UTF-8
-            )
-        (draft / INDEX).write_text(json.dumps(vars(index), indent=1), encoding="utf-8")
-        (draft / JOURNAL).unlink()
-        os.replace(draft, folder)
-
-
 def verify(folder: Path) -> None:
     """Read the whole cache and compare its checksums; :class:`DataError` names a damaged one."""
-    index = _Index.read(folder)
+    index = CacheIndex.read(folder)
     if not all(checksums_hold(folder / PIXELS, index.image_size, index.chunks)):
         raise _damaged(folder)
 
 
+def checksums_hold(pixels: Path, image_size: int, chunks: Iterable[tuple[int, int]]) -> Iterator[bool]:
+    """For each ``(rows, checksum)`` in turn, whether the file's next rows have that checksum."""
+    with open(pixels, "rb") as file:
+        for rows, checksum in chunks:
+            content = file.read(rows * 3 * image_size * image_size)
+            yield len(content) == rows * 3 * image_size * image_size and zlib.crc32(content) == checksum
+
+
+def whole_numbers(*values: object) -> bool:
+    """Whether all are whole numbers of at least 0, as counts in a file must be.
+
+    >>> whole_numbers(3, 0), whole_numbers(True), whole_numbers(-1), whole_numbers("3")
+    (True, False, False, False)
+    """
+    return all(type(value) is int and value >= 0 for value in values)
+
+
 @dataclass(frozen=True)
-class _Index:
+class CacheIndex:
     """The content of ``index.json``."""
 
     version: int
@@ -185,7 +151,7 @@ class _Index:
         return self.count * 3 * self.image_size * self.image_size
 
     @classmethod
-    def read(cls, folder: Path) -> _Index:
+    def read(cls, folder: Path) -> CacheIndex:
         try:
             index = cls(**json.loads(read_file(folder / INDEX, INDEX_BYTES)))
             whole = _is_whole(index) and (folder / PIXELS).stat().st_size == index.bytes
@@ -194,6 +160,9 @@ class _Index:
         if not whole:
             raise _damaged(folder)
         return replace(index, classes=tuple(index.classes))
+
+    def write(self, folder: Path) -> None:
+        (folder / INDEX).write_text(json.dumps(vars(self), indent=1), encoding="utf-8")
 
 
 def _is_whole(index: Any) -> bool:
@@ -222,7 +191,7 @@ def _are_rows(values: object, *kinds: type) -> bool:
     )
 
 
-def _read_labels(folder: Path, index: _Index) -> Tensor:
+def _read_labels(folder: Path, index: CacheIndex) -> Tensor:
     """The labels; nothing that the file claims is believed before it is compared with the index."""
     try:
         content = read_file(folder / LABELS, 8 * index.count + 4096)
@@ -241,25 +210,3 @@ def _read_labels(folder: Path, index: _Index) -> Tensor:
 
 def _damaged(folder: Path) -> DataError:
     return DataError(f"the image cache {folder} is damaged; delete it and prepare it again")
-
-
-def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:
-    """Labels as int64, or None when any image lacks one; class names are numbered in their given order, or sorted."""
-    if any(label is None or label == -1 for label in labels):
-        return None, ()
-    classes = reader.class_names()
-    if any(isinstance(label, str) for label in labels):
-        names = [str(label) for label in labels]
-        if not classes:
-            others = [str(label) for label in reader.other_labels() if label is not None]
-            classes = tuple(sorted({*names, *others}))
-        number = {name: position for position, name in enumerate(classes)}
-        if unknown := next((name for name in names if name not in number), None):
-            raise DataError(f"{reader.describe()}: the label {shown(unknown)} is not among the class names")
-        return np.array([number[name] for name in names], dtype=np.int64), classes
-    for label in labels:
-        if not isinstance(label, int) or not -(2**63) <= label < 2**63:
-            raise DataError(f"{reader.describe()}: the label {shown(label)} is not a whole number of 64 bits")
-        if classes and not 0 <= label < len(classes):
-            raise DataError(f"{reader.describe()}: the label {label} is beyond the {len(classes)} class names")
-    return np.array(labels, dtype=np.int64), classes

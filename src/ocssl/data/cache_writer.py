@@ -1,4 +1,4 @@
-"""Decodes a set of images into one file of pixels: in parallel, in bounded memory, resumable at any point.
+"""Decodes a set of images into the cache: in parallel, in bounded memory, resumable at any point.
 
 A draft is a folder with two growing files: ``images.u8``, the pixels row after row, and ``journal.jsonl``, one line per
 chunk of rows with its checksum and labels. After an interruption, every chunk whose checksum holds is kept.
@@ -11,35 +11,94 @@ import os
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from itertools import chain, takewhile
+from dataclasses import asdict, dataclass
+from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import numpy as np
 from PIL import Image
 
-from ocssl.common.console import progress_bar
-from ocssl.common.files import read_file, require_regular, writing
-from ocssl.data.reader import Item, Label, Reader
+from ocssl.common.console import progress_bar, shown, warn
+from ocssl.common.files import locked, read_file, require_regular, writing
+from ocssl.data.cache import (
+    INDEX_BYTES,
+    LABELS,
+    PIXELS,
+    SKIPPED,
+    VERSION,
+    CacheIndex,
+    Decoding,
+    cache_folder,
+    checksums_hold,
+    is_prepared,
+    open_cache,
+    verify,
+    whole_numbers,
+)
+from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
+from ocssl.data.reader import Item, Label, Reader, number_of
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage, Fit, Picture, Pixels
-
-OnBadImage = Literal["error", "skip"]
-In = TypeVar("In")
-Out = TypeVar("Out")
+from ocssl.imaging import BadImage, Picture, Pixels
 
 CHUNK_BYTES = 8 << 20
 MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait for the interpreter lock
-PIXELS, JOURNAL = "images.u8", "journal.jsonl"
-INDEX_BYTES = 1 << 30  # of a journal or an index
+JOURNAL = "journal.jsonl"
+
+
+def cached(reader: Reader, info: DatasetInfo, decoding: Decoding, *, check: bool, show: bool | None) -> Dataset:
+    """The data set of a reader, decoded into the cache unless it is there.
+
+    Args:
+        check: read the whole cache and compare its checksums.
+    """
+    folder = cache_folder(reader, info.name, decoding)
+    if not is_prepared(folder):
+        with writing_cache(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_name(f".{folder.name}"), wait=-1):
+            if not is_prepared(folder):  # another process may have decoded it meanwhile
+                _set_aside(folder)
+                write_cache(reader, folder, decoding, show)
+    if check:
+        verify(folder)
+    dataset = open_cache(folder, info, reader.column)
+    if dataset.skipped:
+        if decoding.on_bad_image == "error":
+            raise _bad_image(dataset.skipped[0].name, dataset.skipped[0].reason)
+        warn(f"{info.name}: left out {number_of(len(dataset.skipped), 'bad image')}, named in {folder / SKIPPED}")
+    return dataset
+
+
+def write_cache(reader: Reader, folder: Path, decoding: Decoding, show: bool | None) -> None:
+    """Decode all images of a reader into ``folder``; until it is complete, the folder's name ends in ``.part``."""
+    draft = folder.with_name(folder.name + ".part")
+    size, chunks = _decode_all(reader, draft, decoding, show)
+    labels, classes = _number_labels([label for chunk in chunks for label in chunk.labels], reader)
+    skipped = [entry for chunk in chunks for entry in chunk.skipped]
+    rows = sum(chunk.rows for chunk in chunks)
+    if rows == 0:
+        raise _nothing_usable(reader, len(skipped))
+    checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
+    index = CacheIndex(VERSION, size, rows, labels is not None, classes, checksums, skipped)
+    with writing_cache(folder):
+        if labels is not None:
+            np.save(draft / LABELS, labels)
+        if skipped:
+            (draft / SKIPPED).write_text(
+                "".join(f"{name}\t{reason}\n" for _, name, reason in skipped),
+                encoding="utf-8",
+                errors="backslashreplace",  # file names need not be UTF-8
+            )
+        index.write(draft)
+        (draft / JOURNAL).unlink()
+        os.replace(draft, folder)
 
 
 @dataclass(frozen=True)
-class Chunk:
+class _Chunk:
     """One line of the journal.
 
     Attributes:
@@ -53,13 +112,11 @@ class Chunk:
     items: int
     rows: int
     checksum: int
-    labels: list[Label] = field(default_factory=list)
-    skipped: list[tuple[int, str, str]] = field(default_factory=list)
+    labels: list[Label]
+    skipped: list[tuple[int, str, str]]
 
 
-def decode_all(
-    reader: Reader, folder: Path, image_size: int | None, on_bad_image: OnBadImage, show: bool | None
-) -> tuple[int, list[Chunk]]:
+def _decode_all(reader: Reader, folder: Path, decoding: Decoding, show: bool | None) -> tuple[int, list[_Chunk]]:
     """Decode all images into ``folder``, resuming an earlier attempt.
 
     Returns:
@@ -68,11 +125,11 @@ def decode_all(
     with writing_cache(folder):
         folder.mkdir(parents=True, exist_ok=True)
     items = reader.items()
-    size = image_size
+    size = decoding.image_size
     if size is None:
-        size, looked_at = _first_size(items, on_bad_image)
+        size, looked_at = _first_size(items, decoding)
         if size is None:
-            raise nothing_usable(reader, len(looked_at))
+            raise _nothing_usable(reader, len(looked_at))
         items = chain(looked_at, items)
     chunks = _resume(folder, size)
     done = sum(chunk.items for chunk in chunks)
@@ -84,9 +141,7 @@ def decode_all(
     per_chunk = max(1, min(1024, CHUNK_BYTES // (3 * size * size)))
     jobs = _batches(items, per_chunk, done)
     with progress_bar("Decoding images", total, show, start=done) as advance:
-        for chunk, pixels in _in_order(
-            lambda job: _decode_chunk(*job, size, image_size, reader.fit, on_bad_image), jobs
-        ):
+        for chunk, pixels in _decode_in_order(jobs, size, decoding):
             _append(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
@@ -94,23 +149,6 @@ def decode_all(
     if total is not None and read != total:
         raise DataError(f"{reader.describe()} changed while being read: {read} of {total} images came; try again")
     return size, chunks
-
-
-def checksums_hold(pixels: Path, image_size: int, chunks: Iterable[tuple[int, int]]) -> Iterator[bool]:
-    """For each ``(rows, checksum)`` in turn, whether the file's next rows have that checksum."""
-    with open(pixels, "rb") as file:
-        for rows, checksum in chunks:
-            content = file.read(rows * 3 * image_size * image_size)
-            yield len(content) == rows * 3 * image_size * image_size and zlib.crc32(content) == checksum
-
-
-def whole_numbers(*values: object) -> bool:
-    """Whether all are whole numbers of at least 0, as counts in a file must be.
-
-    >>> whole_numbers(3, 0), whole_numbers(True), whole_numbers(-1), whole_numbers("3")
-    (True, False, False, False)
-    """
-    return all(type(value) is int and value >= 0 for value in values)
 
 
 @contextmanager
@@ -123,27 +161,35 @@ def writing_cache(folder: Path) -> Iterator[None]:
         raise DataError(f"{error}; free some space or point OCSSL_CACHE elsewhere") from error
 
 
-def bad_image_error(name: str, reason: str) -> DataError:
+def _bad_image(name: str, reason: str) -> DataError:
     """The error that stops on an unusable image."""
     return DataError(f"image {name} cannot be used: {reason} (--on-bad-image skip leaves such images out)")
 
 
-def nothing_usable(reader: Reader, bad: int) -> DataError:
+def _nothing_usable(reader: Reader, bad: int) -> DataError:
     """The error for a set without a single usable image."""
     if bad:
         return DataError(f"{reader.describe()}: not one image can be used, {bad} are bad")
     return DataError(f"there are no images in {reader.describe()}")
 
 
-def _decode_chunk(
-    start: int, items: list[Item], size: int, wanted: int | None, fit: Fit, on_bad_image: OnBadImage
-) -> tuple[Chunk, Pixels]:
+def _set_aside(folder: Path) -> None:
+    """Move what lies at the place of a cache and is not one, such as a cache without its index."""
+    if os.path.lexists(folder):
+        places = (folder.with_name(f"{folder.name}.broken-{number}") for number in count(1))
+        aside = next(place for place in places if not os.path.lexists(place))
+        with writing_cache(folder):
+            folder.rename(aside)
+        warn(f"the image cache {folder} has no index; it is made again, and what was there is now {aside.name}")
+
+
+def _decode_chunk(start: int, items: list[Item], size: int, decoding: Decoding) -> tuple[_Chunk, Pixels]:
     pixels = np.empty((len(items), 3, size, size), dtype=np.uint8)
     labels: list[Label] = []
     skipped: list[tuple[int, str, str]] = []
     for position, item in enumerate(items, start):
         try:
-            image = item.decode(wanted, fit)
+            image = item.decode(decoding.image_size, decoding.fit)
             side = image.shape[-1]
             if side != size:  # without image_size, all must have the size of the first
                 raise BadImage(
@@ -152,14 +198,14 @@ def _decode_chunk(
             pixels[len(labels)] = image
             labels.append(item.label)
         except BadImage as problem:
-            if on_bad_image == "error":
-                raise bad_image_error(item.name, str(problem)) from problem
+            if decoding.on_bad_image == "error":
+                raise _bad_image(item.name, str(problem)) from problem
             skipped.append((position, item.name, str(problem)))
     pixels = pixels[: len(labels)]
-    return Chunk(len(items), len(labels), zlib.crc32(pixels.data), labels, skipped), pixels
+    return _Chunk(len(items), len(labels), zlib.crc32(pixels.data), labels, skipped), pixels
 
 
-def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int | None, list[Item]]:
+def _first_size(items: Iterable[Item], decoding: Decoding) -> tuple[int | None, list[Item]]:
     """The side length of the first usable image, if any, and the items that were looked at to find it."""
     looked_at = []
     for item in items:
@@ -167,15 +213,15 @@ def _first_size(items: Iterable[Item], on_bad_image: OnBadImage) -> tuple[int | 
         try:
             return item.decode().shape[-1], looked_at
         except BadImage as problem:
-            if on_bad_image == "error":
-                raise bad_image_error(item.name, str(problem)) from problem
+            if decoding.on_bad_image == "error":
+                raise _bad_image(item.name, str(problem)) from problem
     return None, looked_at
 
 
-def _resume(folder: Path, size: int) -> list[Chunk]:
+def _resume(folder: Path, size: int) -> list[_Chunk]:
     """The chunks of an earlier attempt that are whole; everything after them is cut off."""
     pixels, journal = folder / PIXELS, folder / JOURNAL
-    chunks: list[Chunk] = []
+    chunks: list[_Chunk] = []
     if pixels.exists() and journal.exists():
         try:
             require_regular(pixels)
@@ -191,10 +237,10 @@ def _resume(folder: Path, size: int) -> list[Chunk]:
     return chunks
 
 
-def _whole_lines(journal: Path) -> Iterator[Chunk]:
+def _whole_lines(journal: Path) -> Iterator[_Chunk]:
     for line in read_file(journal, INDEX_BYTES).decode(errors="replace").splitlines():
         try:
-            chunk = Chunk(**json.loads(line))
+            chunk = _Chunk(**json.loads(line))
         except (ValueError, TypeError, RecursionError):  # the line that was being written at a power failure
             return
         if not whole_numbers(chunk.items, chunk.rows, chunk.checksum):
@@ -202,7 +248,7 @@ def _whole_lines(journal: Path) -> Iterator[Chunk]:
         yield chunk
 
 
-def _append(folder: Path, chunk: Chunk, pixels: Pixels) -> None:
+def _append(folder: Path, chunk: _Chunk, pixels: Pixels) -> None:
     with writing_cache(folder):
         with open(folder / PIXELS, "ab") as file:
             file.write(pixels.data)
@@ -210,7 +256,7 @@ def _append(folder: Path, chunk: Chunk, pixels: Pixels) -> None:
             journal.write(_line(chunk))
 
 
-def _line(chunk: Chunk) -> str:
+def _line(chunk: _Chunk) -> str:
     return json.dumps(asdict(chunk)) + "\n"
 
 
@@ -243,14 +289,16 @@ def _held_bytes(picture: Picture | BadImage) -> int:
     return len(picture) if isinstance(picture, bytes) else getattr(picture, "nbytes", 0)
 
 
-def _in_order(work: Callable[[In], Out], jobs: Iterable[In]) -> Iterator[Out]:
-    """Map with worker threads (Pillow decodes outside the interpreter lock), holding few results at a time."""
+def _decode_in_order(
+    jobs: Iterable[tuple[int, list[Item]]], size: int, decoding: Decoding
+) -> Iterator[tuple[_Chunk, Pixels]]:
+    """Decode with worker threads (Pillow works outside the interpreter lock), holding few results at a time."""
     workers = min(os.cpu_count() or 1, MAX_WORKERS)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Out]] = deque()
+        pending: deque[Future[tuple[_Chunk, Pixels]]] = deque()
         try:
-            for job in jobs:
-                pending.append(pool.submit(work, job))
+            for start, items in jobs:
+                pending.append(pool.submit(_decode_chunk, start, items, size, decoding))
                 if len(pending) > workers + 1:
                     yield pending.popleft().result()
             while pending:
@@ -258,3 +306,25 @@ def _in_order(work: Callable[[In], Out], jobs: Iterable[In]) -> Iterator[Out]:
         finally:
             for future in pending:
                 future.cancel()
+
+
+def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:
+    """Labels as int64, or None when any image lacks one; class names are numbered in their given order, or sorted."""
+    if any(label is None or label == -1 for label in labels):
+        return None, ()
+    classes = reader.class_names()
+    if any(isinstance(label, str) for label in labels):
+        names = [str(label) for label in labels]
+        if not classes:
+            others = [str(label) for label in reader.other_labels() if label is not None]
+            classes = tuple(sorted({*names, *others}))
+        number = {name: position for position, name in enumerate(classes)}
+        if unknown := next((name for name in names if name not in number), None):
+            raise DataError(f"{reader.describe()}: the label {shown(unknown)} is not among the class names")
+        return np.array([number[name] for name in names], dtype=np.int64), classes
+    for label in labels:
+        if not isinstance(label, int) or not -(2**63) <= label < 2**63:
+            raise DataError(f"{reader.describe()}: the label {shown(label)} is not a whole number of 64 bits")
+        if classes and not 0 <= label < len(classes):
+            raise DataError(f"{reader.describe()}: the label {label} is beyond the {len(classes)} class names")
+    return np.array(labels, dtype=np.int64), classes

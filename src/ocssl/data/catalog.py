@@ -11,9 +11,10 @@ imagenet100, imagenet100:authors, tiny-imagenet, cars, shapes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from ocssl.common.console import shown
@@ -57,26 +58,16 @@ class DatasetSpec:
     mean: Channels = IMAGENET_MEAN
     std: Channels = IMAGENET_STD
 
-    @property
-    def info(self) -> DatasetInfo:
-        """Name and normalisation."""
-        return DatasetInfo(self.name, mean=self.mean, std=self.std)
-
     def locate(self, root: Path, split: str) -> Reader | None:
         """Search the root and the set's own folders below it, in every layout that is known."""
-        return next((reader for reader in self._candidates(root, split) if reader), None)
-
-    def _candidates(self, root: Path, split: str) -> Iterator[Reader | None]:
         for folder in dataset_dirs(root, self.parquet):
             if files := parquet_files(folder, split):
                 from ocssl.data.formats.parquet import ParquetReader
 
-                yield ParquetReader(files)
-        for folder in dataset_dirs(root, self.aliases):
-            yield self.find(folder, split)
+                return ParquetReader(files)
         # Right below the root only official files, which no other set can be mistaken for.
-        if self.downloads:
-            yield self.find(root, split)
+        folders = chain(dataset_dirs(root, self.aliases), [root] if self.downloads else [])
+        return next((reader for folder in folders if (reader := self.find(folder, split))), None)
 
 
 registry = Registry[DatasetSpec]("data set", group="ocssl.data")

@@ -19,6 +19,8 @@ from ocssl.errors import DataError
 
 BLOCK = 1 << 20
 TIMEOUT_SECONDS = 30
+ATTEMPTS = 5
+WAIT_SECONDS = 1.0  # before the second attempt, doubled before each further one
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,11 @@ class Download:
         return self.url.rsplit("/", 1)[-1]
 
 
-def fetch(
-    download: Download, folder: Path, *, attempts: int = 5, wait_seconds: float = 1.0, show: bool | None = None
-) -> Path:
+def fetch(download: Download, folder: Path, show: bool | None = None) -> Path:
     """Fetch a file into ``folder`` unless it is there.
 
     An incomplete file's name ends in ``.part``; a later attempt, in this call or in another process, resumes it. A file
     with a wrong checksum is deleted and fetched again.
-
-    Args:
-        attempts: how often to try again after a break or a wrong checksum.
-        wait_seconds: pause before the second attempt, doubled before each further one.
 
     Returns:
         The path of the verified file.
@@ -58,16 +54,16 @@ def fetch(
     target = folder / download.file_name
     with writing(target, DataError), locked(folder, wait=-1):
         if not target.exists():  # another process may have fetched it meanwhile
-            _fetch(download, target, attempts, wait_seconds, show)
+            _fetch(download, target, show)
     return target
 
 
-def _fetch(download: Download, target: Path, attempts: int, wait_seconds: float, show: bool | None) -> None:
+def _fetch(download: Download, target: Path, show: bool | None) -> None:
     part = target.with_name(target.name + ".part")
     problem = ""
-    for attempt in range(attempts):
+    for attempt in range(ATTEMPTS):
         if attempt:
-            time.sleep(wait_seconds * 2 ** (attempt - 1))
+            time.sleep(WAIT_SECONDS * 2 ** (attempt - 1))
         try:
             _append_rest(download, part, show)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
@@ -118,7 +114,7 @@ def _append_rest(download: Download, part: Path, show: bool | None) -> None:
         with (
             regular(part, flags) as handle,
             open(handle, "ab" if resumed else "wb", closefd=False) as file,
-            progress_bar(f"Downloading {url.rsplit('/', 1)[-1]}", total, show, start=start, is_bytes=True) as advance,
+            progress_bar(f"Downloading {download.file_name}", total, show, start=start, is_bytes=True) as advance,
         ):
             while block := _read(response, download.size + 1 - file.tell()):
                 file.write(block)

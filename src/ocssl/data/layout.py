@@ -10,6 +10,7 @@ from pathlib import Path
 from ocssl.errors import DataError
 
 SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
+OTHER_SPLIT = {"train": "test", "test": "train"}
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -35,7 +36,7 @@ def split_folder(folder: Path, split: str) -> Path | None:
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
-    """The parquet shards of a split in a folder, or in one folder below it, as the Hub's repositories have it."""
+    """The parquet shards of a known set's split in its folder, or in one below it, as the Hub's repositories have."""
     for pattern in ("*.parquet", "*/*.parquet"):
         files = of_split(sorted(folder.glob(pattern)), split)
         folders = sorted({file.parent.name for file in files})
@@ -44,6 +45,29 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
         if files:
             return files
     return []
+
+
+def shard_files(path: Path, suffixes: tuple[str, ...], split: str) -> list[Path]:
+    """The shards of a split at an address: all below a folder, those that match a pattern, or a single file."""
+    if path.is_dir():
+        base, below = path, sorted(path.rglob("*"))
+        found = [file.relative_to(path) for file in below if file.name.endswith(suffixes) and file.is_file()]
+    else:
+        # A name that is there but no file, such as a pipe, is refused by what opens it.
+        base, found = Path(), [path] if path.is_file() else _matching(path)
+    if not found:
+        raise DataError(f"there is no {suffixes[0]} file at {path}")
+    chosen = of_split(found, split)
+    if not chosen and split == "train" and not (path.is_dir() and of_split(found, "test")):
+        chosen = found  # shards that name no split, or were given by name: all are for training
+    if not chosen:
+        raise no_split(str(path), split)
+    return [base / file for file in chosen]
+
+
+def no_split(place: str, split: str) -> DataError:
+    """The error for an address without the split that is asked for."""
+    return DataError(f"{place} has no {split} split: put it into folders or files called train… and test…")
 
 
 def of_split(files: Iterable[Path], split: str) -> list[Path]:
@@ -58,6 +82,13 @@ def of_split(files: Iterable[Path], split: str) -> list[Path]:
     for file in files:
         by_name.setdefault(_split_name(file), []).append(file)
     return next((by_name[name] for name in SPLIT_NAMES[split] if name in by_name), [])
+
+
+def _matching(pattern: Path) -> list[Path]:
+    try:
+        return sorted(pattern.parent.glob(pattern.name))
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{pattern}' is not a pattern of file names: {error}") from error
 
 
 def _split_name(file: Path) -> str | None:

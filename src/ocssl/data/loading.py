@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, NoReturn, get_args
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.common.console import shown
-from ocssl.data.cache import cache_folder, cache_root, cached, is_prepared, open_cache, write_cache
-from ocssl.data.cache_writer import OnBadImage, writing_cache
+from ocssl.data.cache import Decoding, OnBadImage, cache_folder, cache_root, is_prepared, open_cache
+from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
-from ocssl.data.layout import SPLIT_NAMES, data_root, of_split, split_folder
+from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, data_root, no_split, shard_files, split_folder
 from ocssl.data.reader import Item, Reader
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Fit, Picture
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
-MAX_SIDE = 8192
-"""Largest ``image_size``."""
+SHARD_SUFFIXES = {"parquet": (".parquet",), "tar": (".tar", ".tar.gz", ".tgz")}
 
 
 def load(
@@ -63,17 +62,17 @@ def load(
     """
     if split not in SPLIT_NAMES:
         raise unknown("split", split, SPLIT_NAMES)
-    _check_options(image_size, on_bad_image)
+    decoding = Decoding(image_size, fit, on_bad_image)
     if is_address(address):
         reader, info = open_address(address, split), DatasetInfo(address)
     else:
         spec = dataset_spec(address)
-        image_size = image_size or spec.image_size
+        decoding = replace(decoding, image_size=image_size or spec.image_size)
         if spec.drawn:
-            return spec.drawn(split, image_size)
-        reader, info = _find_or_fetch(spec, data_root(root), split, download, progress), spec.info
-    reader.fit = fit
-    return cached(reader, info, image_size=image_size, on_bad_image=on_bad_image, check=verify, show=progress)
+            return spec.drawn(split, image_size or spec.image_size)
+        reader = _find_or_fetch(spec, data_root(root), split, download, progress)
+        info = DatasetInfo(spec.name, mean=spec.mean, std=spec.std)
+    return cached(reader, info, decoding, check=verify, show=progress)
 
 
 def from_iterable(
@@ -96,14 +95,14 @@ def from_iterable(
     >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
     <iterable: 5 images of 8×8>
     """
-    _check_options(image_size, on_bad_image)
+    decoding = Decoding(image_size, on_bad_image=on_bad_image)
     root = cache_root()
     with writing_cache(root):
         root.mkdir(parents=True, exist_ok=True)
         # A mapped file stays readable after it is deleted, so nothing is left behind.
         scratch = tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True)
     with scratch as folder:
-        write_cache(_IterableReader(images, name), Path(folder) / "cache", image_size, on_bad_image, progress)
+        write_cache(_IterableReader(images, name), Path(folder) / "cache", decoding, progress)
         return open_cache(Path(folder) / "cache", DatasetInfo(name))
 
 
@@ -121,7 +120,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     >>> status("shapes", "train")
     SplitStatus(state='ready', detail='drawn by code')
     """
-    _check_options(image_size, "error")
+    decoding = Decoding(image_size)
     spec = None if is_address(address) else dataset_spec(address)
     if spec and spec.drawn:
         return SplitStatus("ready", "drawn by code")
@@ -136,7 +135,9 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         if spec and spec.downloads:
             return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
         return SplitStatus("missing", f"not found below {below}")
-    folder = cache_folder(reader, address, image_size or (spec.image_size if spec else None))
+    if spec:
+        decoding = replace(decoding, image_size=image_size or spec.image_size)
+    folder = cache_folder(reader, address, decoding)
     if is_prepared(folder):
         return SplitStatus("ready", f"{reader.describe()}, decoded in {folder}")
     return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
@@ -152,31 +153,30 @@ def open_address(address: str, split: str) -> Reader:
     scheme, _, place = address.partition(":")
     if not place:
         raise DataError(f"'{scheme}:' needs a path after the colon")
-    path = as_path(place) if scheme != "hf" else Path()
     if scheme == "folder":
+        path = as_path(place)
         reader = one_split(path, split)
         if reader is None and (split == "test" or split_folder(path, "test")):
-            _no_split(place, split)
+            raise no_split(place, split)
         return reader or any_folder(path)
+    if scheme == "hf":
+        from ocssl.data.formats.hub import hub_parquet_files
 
-    def files(wanted: str) -> list[Path]:
-        if scheme == "hf":
-            from ocssl.data.formats.hub import hub_parquet_files
-
-            return hub_parquet_files(place, wanted)
-        return _shards(path, wanted, (".parquet",) if scheme == "parquet" else (".tar", ".tar.gz", ".tgz"))
+        find = partial(hub_parquet_files, place)
+    else:
+        find = partial(shard_files, as_path(place), SHARD_SUFFIXES[scheme])
 
     def other_files() -> list[Path]:
         try:
-            return files("test" if split == "train" else "train")
+            return find(OTHER_SPLIT[split])
         except DataError:
             return []
 
     if scheme == "tar":
-        return TarReader(files(split), other_files)
+        return TarReader(find(split), other_files)
     from ocssl.data.formats.parquet import ParquetReader
 
-    return ParquetReader(files(split), other_files)
+    return ParquetReader(find(split), other_files)
 
 
 def as_path(place: str) -> Path:
@@ -197,50 +197,14 @@ def as_path(place: str) -> Path:
         raise DataError(f"'{name}' cannot be a path: {reason}") from error
 
 
-def _check_options(image_size: int | None, on_bad_image: str) -> None:
-    if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be at least one pixel, not {image_size}")
-    if image_size is not None and image_size > MAX_SIDE:
-        raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(image_size)}")
-    if on_bad_image not in get_args(OnBadImage):
-        raise unknown("on_bad_image", on_bad_image, get_args(OnBadImage))
-
-
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
     reader = spec.locate(root, split)
     if reader is None and download and spec.downloads:
-        fetch(spec.downloads[split], root, show=progress)
+        fetch(spec.downloads[split], root, progress)
         reader = spec.locate(root, split)
     if reader is None:
         raise DataError(f"{spec.name} ({split}) was not found below {root}: {spec.advice}")
     return reader
-
-
-def _shards(path: Path, split: str, suffixes: tuple[str, ...]) -> list[Path]:
-    """The split's shards among those in a folder, the files that match a pattern, or a single file."""
-    if path.is_dir():
-        base, below = path, sorted(path.rglob("*"))
-        found = [file.relative_to(path) for file in below if file.name.endswith(suffixes) and file.is_file()]
-    else:
-        # A name that is there but no file, such as a pipe, is refused by what opens it.
-        base, found = Path(), [path] if path.is_file() else sorted(_matching(path))
-    if not found:
-        raise DataError(f"there is no {suffixes[0]} file at {path}")
-    chosen = of_split(found, split)
-    if not chosen and split == "train" and not (path.is_dir() and of_split(found, "test")):
-        chosen = found  # shards that name no split, or were given by name: all are for training
-    return [base / file for file in chosen] or _no_split(str(path), split)
-
-
-def _matching(path: Path) -> Iterator[Path]:
-    try:
-        yield from path.parent.glob(path.name)
-    except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' is not a pattern of file names: {error}") from error
-
-
-def _no_split(place: str, split: str) -> NoReturn:
-    raise DataError(f"{place} has no {split} split: put it into folders or files called train… and test…")
 
 
 class _IterableReader(Reader):

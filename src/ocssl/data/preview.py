@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -21,14 +20,6 @@ MOST, MOST_CELLS, MOST_BYTES = 1000, 10_000, 1 << 30
 """Samples or views; images in the grid; bytes of the views of one order."""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Some columns under one heading: float ``(columns, rows, 3, S, S)`` in [0, 1]."""
-
-    heading: str
-    images: Tensor
-
-
 def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
     """Samples, one per row, with views of each in the clean and in the authors' order.
 
@@ -40,12 +31,12 @@ def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: in
     chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
     images = dataset.images(chosen)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (dataset.mean, dataset.std))
-    panels = [Panel("image", images[None] / 255)]
+    panels = {"image": images[None] / 255}
     for normalize_first, heading in ((False, "clean order"), (True, "authors' order")):
         options = Augmentation.Options(mean=dataset.mean, std=dataset.std, normalize_first=normalize_first)
         augment = Augmentation(dataset.image_size, options)
         seen = augment(images, views=views, generator=torch.Generator().manual_seed(seed))
-        panels.append(Panel(f"views, {heading}", seen * std + mean))
+        panels[f"views, {heading}"] = seen * std + mean
     return draw_grid(panels, _captions(dataset, chosen))
 
 
@@ -74,14 +65,16 @@ def _captions(dataset: Dataset, chosen: Tensor) -> list[str]:
     return [names.get(label, f"class {label}") for label in labels]
 
 
-def draw_grid(panels: Sequence[Panel], captions: Sequence[str]) -> Image.Image:
+def draw_grid(panels: Mapping[str, Tensor], captions: Sequence[str]) -> Image.Image:
     """Draw panels side by side, one row per caption.
 
-    >>> import torch
-    >>> draw_grid([Panel("image", torch.zeros(1, 2, 3, 8, 8))], ["cat", "dog"]).height
+    Args:
+        panels: the images under each heading, float ``(columns, rows, 3, S, S)`` in [0, 1].
+
+    >>> draw_grid({"image": torch.zeros(1, 2, 3, 8, 8)}, ["cat", "dog"]).height
     226
     """
-    columns = sum(len(panel.images) for panel in panels)
+    columns = sum(map(len, panels.values()))
     width = CAPTION + columns * (CELL + GAP) + (len(panels) - 1) * 2 * GAP
     canvas = Image.new("RGB", (width, HEADING + len(captions) * (CELL + GAP)), "white")
     pen = ImageDraw.Draw(canvas)
@@ -89,9 +82,9 @@ def draw_grid(panels: Sequence[Panel], captions: Sequence[str]) -> Image.Image:
     for row, caption in enumerate(captions):
         pen.text((6, HEADING + row * (CELL + GAP) + CELL // 2 - 8), caption[:18], "black", font)
     left = CAPTION
-    for panel in panels:
-        pen.text((left, 6), panel.heading, "black", font)
-        for column in panel.images:
+    for heading, images in panels.items():
+        pen.text((left, 6), heading, "black", font)
+        for column in images:
             for row, image in enumerate(column):
                 canvas.paste(_enlarge(image), (left, HEADING + row * (CELL + GAP)))
             left += CELL + GAP

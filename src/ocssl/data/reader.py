@@ -50,13 +50,7 @@ class Item:
 
 
 class Reader(ABC):
-    """An ordered set of images in some format. Making one is cheap: images are read when they are asked for.
-
-    Attributes:
-        fit: how the images become squares.
-    """
-
-    fit: Fit = "crop"
+    """An ordered set of images in some format. Making one is cheap: images are read when they are asked for."""
 
     @abstractmethod
     def describe(self) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -103,53 +102,6 @@ CLASSES: tuple[str, ...] = tuple(f"{texture} {outline}" for outline in OUTLINES 
 """The 18 class names, by label: ``CLASSES[label]``."""
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """The random parameters of each image; every field is float32 and shaped to broadcast over the grid."""
-
-    centre_x: Floats
-    centre_y: Floats
-    radius: Floats
-    cosine: Floats
-    sine: Floats
-    period: Floats
-    phase_u: Floats
-    phase_v: Floats
-    ground: Floats  # (N, 3, 1, 1), as are the two below
-    fill: Floats
-    mark: Floats
-
-    @classmethod
-    def sample(cls, count: int, size: int, rng: np.random.Generator) -> _Figures:
-        def uniform(low: float, high: float, *shape: int) -> NDArray[np.float64]:
-            return low + (high - low) * rng.random((count, *(shape or (1, 1))))
-
-        pixel = size / 32
-        radius = uniform(10.5, 14.5) * pixel
-        margin = 0.8 * radius  # the border may cut off a little of a figure's rim
-        turn = uniform(-0.3, 0.3)  # radians; with free rotation, instances would differ more than classes
-        ground = uniform(0.27, 0.37, 1, 1, 1)
-        contrast = uniform(0.3, 0.45, 1, 1, 1)
-        fill = ground + contrast
-        fields = {
-            "centre_x": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
-            "centre_y": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
-            "radius": radius,
-            "cosine": np.cos(turn),
-            "sine": np.sin(turn),
-            "period": uniform(4.5, 6.0) * pixel,
-            "phase_u": rng.random((count, 1, 1)),
-            "phase_v": rng.random((count, 1, 1)),
-            "ground": ground + uniform(-0.01, 0.01, 3, 1, 1),
-            "fill": fill + uniform(-0.01, 0.01, 3, 1, 1),
-            "mark": fill - 0.85 * contrast,
-        }
-        return cls(**{name: values.astype(np.float32) for name, values in fields.items()})
-
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> _Figures:
-        return _Figures(**{name: values[rows] for name, values in vars(self).items()})
-
-
 def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
     """Draw ``count`` images of the 18 classes, in random order and as evenly spread over them as ``count`` allows.
 
@@ -172,30 +124,61 @@ def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
         raise ConfigError(f"{count:,} shapes of {size}×{size} need {needed / 1e9:.0f} GB of memory; draw smaller ones")
     rng = np.random.Generator(np.random.PCG64(seed))
     labels = np.argsort(rng.random(count), kind="stable").astype(np.int64) % len(CLASSES)
-    figures = _Figures.sample(count, size, rng)
+    figures = _figures(count, size, rng)
     images = np.empty((count, 3, size, size), dtype=np.uint8)
     for start in range(0, count, _CHUNK):
         rows = slice(start, start + _CHUNK)
         noise = rng.random((len(labels[rows]), 3, size, size), dtype=np.float32)
-        images[rows] = _render(figures[rows], labels[rows], noise)
+        images[rows] = _render({name: values[rows] for name, values in figures.items()}, labels[rows], noise)
     return torch.from_numpy(images), torch.from_numpy(labels)
 
 
-def _render(figures: _Figures, labels: NDArray[np.int64], noise: Floats) -> NDArray[np.uint8]:
+def _figures(count: int, size: int, rng: np.random.Generator) -> dict[str, Floats]:
+    """The random parameters of each image by name, float32, shaped to broadcast over the grid."""
+
+    def uniform(low: float, high: float, *shape: int) -> NDArray[np.float64]:
+        return low + (high - low) * rng.random((count, *(shape or (1, 1))))
+
+    pixel = size / 32
+    radius = uniform(10.5, 14.5) * pixel
+    margin = 0.8 * radius  # the border may cut off a little of a figure's rim
+    turn = uniform(-0.3, 0.3)  # radians; with free rotation, instances would differ more than classes
+    ground = uniform(0.27, 0.37, 1, 1, 1)
+    contrast = uniform(0.3, 0.45, 1, 1, 1)
+    fill = ground + contrast
+    drawn = {
+        "centre_x": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
+        "centre_y": margin + (size - 2 * margin) * rng.random((count, 1, 1)),
+        "radius": radius,
+        "cosine": np.cos(turn),
+        "sine": np.sin(turn),
+        "period": uniform(4.5, 6.0) * pixel,
+        "phase_u": rng.random((count, 1, 1)),
+        "phase_v": rng.random((count, 1, 1)),
+        "ground": ground + uniform(-0.01, 0.01, 3, 1, 1),
+        "fill": fill + uniform(-0.01, 0.01, 3, 1, 1),
+        "mark": fill - 0.85 * contrast,
+    }
+    return {name: values.astype(np.float32) for name, values in drawn.items()}
+
+
+def _render(figures: dict[str, Floats], labels: NDArray[np.int64], noise: Floats) -> NDArray[np.uint8]:
     """Paint figures over their grounds: uint8 (N, 3, S, S)."""
     size = noise.shape[-1]
     pixels = np.arange(size, dtype=np.float32) + np.float32(0.5)
-    across, down = pixels[None, None, :] - figures.centre_x, pixels[None, :, None] - figures.centre_y
-    x = figures.cosine * across + figures.sine * down
-    y = figures.cosine * down - figures.sine * across
+    across, down = pixels[None, None, :] - figures["centre_x"], pixels[None, :, None] - figures["centre_y"]
+    cosine, sine = figures["cosine"], figures["sine"]
+    x, y = cosine * across + sine * down, cosine * down - sine * across
 
     outline_of, texture_of = np.divmod(labels, len(TEXTURES))
-    inside = _coverage(OUTLINES, outline_of, x, y, figures.radius)
-    phased_x, phased_y = x + figures.phase_u * figures.period, y + figures.phase_v * figures.period
-    marked = _coverage(TEXTURES, texture_of, phased_x, phased_y, figures.period)
+    inside = _coverage(OUTLINES, outline_of, x, y, figures["radius"])
+    period = figures["period"]
+    phased_x, phased_y = x + figures["phase_u"] * period, y + figures["phase_v"] * period
+    marked = _coverage(TEXTURES, texture_of, phased_x, phased_y, period)
 
-    figure = figures.fill + (figures.mark - figures.fill) * marked[:, None]
-    image = figures.ground + (figure - figures.ground) * inside[:, None]
+    ground, fill, mark = figures["ground"], figures["fill"], figures["mark"]
+    figure = fill + (mark - fill) * marked[:, None]
+    image = ground + (figure - ground) * inside[:, None]
     image += (noise - np.float32(0.5)) * np.float32(0.03)
     return np.rint(image.clip(0, 1) * np.float32(255)).astype(np.uint8)
 

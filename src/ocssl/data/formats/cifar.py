@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ocssl.common.files import read_file
-from ocssl.data.formats.tar import open_tar
+from ocssl.data.formats.tar import DAMAGE, open_tar
 from ocssl.data.formats.unpickle import load_arrays
 from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import DataError
@@ -92,16 +91,15 @@ class CifarReader(Reader):
         return data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
     def _load(self, name: str) -> dict[str, Any]:
-        return load_arrays(self._read(name), f"{name} in {self.place}")
-
-    def _read(self, name: str) -> bytes:
         try:
             if self.place.is_dir():
-                return read_file(self.place / name, MAX_MEMBER_BYTES)
-            with open_tar(self.place) as archive:
-                return _read_member(archive, f"{self.layout.folder}/{name}")
-        except (OSError, EOFError, tarfile.TarError, zlib.error, RecursionError) as error:
+                content = read_file(self.place / name, MAX_MEMBER_BYTES)
+            else:
+                with open_tar(self.place) as archive:
+                    content = _read_member(archive, f"{self.layout.folder}/{name}")
+        except DAMAGE as error:
             raise DataError(f"cannot read {name} from {self.place}: {error}") from error
+        return load_arrays(content, f"{name} in {self.place}")
 
 
 def _read_member(archive: tarfile.TarFile, name: str) -> bytes:

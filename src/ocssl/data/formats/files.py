@@ -12,7 +12,7 @@ import numpy as np
 
 from ocssl.common.console import warn
 from ocssl.data.dataset import ColumnArray
-from ocssl.data.layout import split_folder
+from ocssl.data.layout import OTHER_SPLIT, split_folder
 from ocssl.data.reader import Item, Reader, describe_files, number_of
 from ocssl.errors import ConfigError, DataError
 
@@ -84,9 +84,9 @@ def any_folder(folder: Path, classes: Sequence[str] = ()) -> FilesReader:
 def one_split(folder: Path, split: str) -> FilesReader | None:
     """The images of ``folder/train`` or ``folder/test`` (or ``val``); classes are numbered over both."""
     place = split_folder(folder, split)
-    other = split_folder(folder, "test" if split == "train" else "train")
     if place is None:
         return None
+    other = split_folder(folder, OTHER_SPLIT[split])
     return any_folder(place, [_top(file) for file in image_files(other) if os.sep in file] if other else ())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ocssl.data.layout import of_split
 from ocssl.errors import DataError, missing_extra
@@ -23,14 +24,12 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
         raise missing_extra("huggingface_hub", "hub", "data sets from the Hugging Face Hub") from None
     repository, config = _parts(address)
     try:
-        revision, names = None, _shards(HfApi().list_repo_files(repository, repo_type="dataset"), split)
-        if not names:
-            revision = CONVERTED
-            names = _shards(HfApi().list_repo_files(repository, repo_type="dataset", revision=revision), split)
-        if not names:
-            raise DataError(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
-        chosen = _of_config(repository, names, config)
-        return [Path(hf_hub_download(repository, name, repo_type="dataset", revision=revision)) for name in chosen]
+        for revision in (None, CONVERTED):
+            where: Any = {"repo_type": "dataset", "revision": revision}
+            if shards := shards_by_config(HfApi().list_repo_files(repository, **where), split):
+                names = _of_config(repository, shards, config)
+                return [Path(hf_hub_download(repository, name, **where)) for name in names]
+        raise DataError(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
     except DataError:
         raise
     # Besides its own errors the client lets through those of its HTTP library, which is another one in each version.
@@ -46,25 +45,18 @@ def _parts(address: str) -> tuple[str, str | None]:
     return f"{owner}/{name}", config or None
 
 
-def _shards(names: list[str], split: str) -> list[str]:
-    """The split's shards in every configuration, which may call their splits by other names."""
-    by_config = _by_config(sorted(name for name in names if name.endswith(".parquet")))
-    return [file.as_posix() for shards in by_config.values() for file in of_split(map(Path, shards), split)]
+def shards_by_config(names: list[str], split: str) -> dict[str, list[str]]:
+    """The split's shards in each configuration that has any; a configuration is the first folder of their paths."""
+    by_config: dict[str, list[Path]] = {}
+    for name in sorted(name for name in names if name.endswith(".parquet")):
+        by_config.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(Path(name))
+    chosen = {config: of_split(files, split) for config, files in by_config.items()}
+    return {config: [file.as_posix() for file in files] for config, files in chosen.items() if files}
 
 
-def _by_config(names: list[str]) -> dict[str, list[str]]:
-    """Names by their configuration, which is the first folder of their paths."""
-    by_config: dict[str, list[str]] = {}
-    for name in names:
-        by_config.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
-    return by_config
-
-
-def _of_config(repository: str, names: list[str], config: str | None) -> list[str]:
-    """The shards of one configuration."""
-    by_config = _by_config(names)
-    if config is None and len(by_config) == 1:
-        return names
-    if config in by_config:
-        return by_config[config]
-    raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {', '.join(by_config)}")
+def _of_config(repository: str, shards: dict[str, list[str]], config: str | None) -> list[str]:
+    if config is None and len(shards) == 1:
+        return next(iter(shards.values()))
+    if config in shards:
+        return shards[config]
+    raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {', '.join(shards)}")

@@ -21,8 +21,6 @@ from ocssl.imaging import BadImage, require_bytes
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
 MAX_HEADER_BYTES = 1 << 16  # of a long name or of extended attributes, which tarfile reads at once
 MAX_LABEL_BYTES = 1 << 12
-
-
 DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, RecursionError, ValueError, TypeError, OverflowError)
 """What tarfile raises for damaged files."""
 
@@ -64,8 +62,6 @@ class TarReader(Reader):
                 with open_tar(shard, "r|*") as archive:
                     yield from _samples(archive, shard)
             except DAMAGE as error:
-                if isinstance(error, DataError):
-                    raise
                 raise DataError(f"{shard} is not a readable tar file: {error}") from error
 
 

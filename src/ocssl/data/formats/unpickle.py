@@ -16,32 +16,24 @@ import numpy as np
 from ocssl.errors import DataError
 
 
-class _ArrayRecord:
-    """Stands where the pickle has an array; remembers its state."""
+class _Record:
+    """Remembers what the pickle says of an object."""
 
     state: Any = None
 
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
 
-class _DtypeRecord:
+class _ArrayRecord(_Record):
+    """Stands where the pickle has an array."""
+
+
+class _DtypeRecord(_Record):
     """Stands where the pickle has a dtype."""
-
-    def __init__(self, code: Any, *_: Any) -> None:
-        self.code = code
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _NdarrayName:
-    """Stands for the class ``numpy.ndarray``, which a pickled array names and never calls."""
-
-
-def _new_array(*_: Any) -> _ArrayRecord:
-    return _ArrayRecord()
 
 
 def _as_bytes(text: str, encoding: str) -> bytes:
@@ -50,11 +42,11 @@ def _as_bytes(text: str, encoding: str) -> bytes:
 
 
 _STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _new_array,
-    ("numpy._core.multiarray", "_reconstruct"): _new_array,
-    ("_codecs", "encode"): _as_bytes,
-    ("numpy", "ndarray"): _NdarrayName,
+    ("numpy.core.multiarray", "_reconstruct"): _ArrayRecord,
+    ("numpy._core.multiarray", "_reconstruct"): _ArrayRecord,
+    ("numpy", "ndarray"): _ArrayRecord,
     ("numpy", "dtype"): _DtypeRecord,
+    ("_codecs", "encode"): _as_bytes,
 }
 
 
@@ -117,7 +109,7 @@ def _build_array(record: _ArrayRecord) -> Any:
         buffer = buffer.encode("latin1")
     if not isinstance(dtype, _DtypeRecord) or not isinstance(buffer, bytes):
         raise DataError("it holds an array of objects")
-    code, byte_order = _text(dtype.code), _text(dtype.state[1])
+    code, byte_order = _text(dtype.arguments[0]), _text(dtype.state[1])
     if not re.fullmatch(r"[biuf][1248]", code) or byte_order not in ("<", ">", "|"):
         raise DataError(f"it holds an array of {code}")
     kind = np.dtype(byte_order + code)
