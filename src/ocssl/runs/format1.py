@@ -28,7 +28,7 @@ def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     dropped = {"strategy", "method", "memory", "protocol", "seed"}
     kept = {name: value for name, value in old.items() if name not in dropped}
     target = str(old["dataset"]).partition("->")[2]
-    names = names_of(config, plugins=())._asdict()  # it does not say which there were
+    names = names_of(config, plugins=())  # it does not say which there were
     names["name"] += f"-on-{target}" if target else ""
     return {**names, **kept, "config": config.to_dict(), "format": 2}
 
