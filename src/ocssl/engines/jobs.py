@@ -14,12 +14,12 @@ from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
 from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
 from ocssl.plugins import changed
-from ocssl.results.result import Result, read_result
+from ocssl.results.result import Result
 from ocssl.runs.evaluate import TransferResult, evaluate_on
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.runs.progress import Progress
-from ocssl.runs.run import resume, start, with_changes
+from ocssl.runs.run import read_finished, resume, start
 
 POLL_SECONDS = 0.5  # between two looks for a request to stop
 LOCK_SECONDS = 60.0  # a worker whose driver died saves its run and leaves the folder within this time
@@ -142,11 +142,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     if not folder.config.exists():
         return start(config, folder.path, progress)
     with locked(folder.path, wait=LOCK_SECONDS):
-        finished = folder.result.exists()
-    if not finished:
+        result = read_finished(folder.path, config.to_dict())
+    if result is None:
         return resume(folder.path, config.to_dict(), progress)
-    with_changes(folder, config.to_dict())  # refuses the result of another configuration
-    result = read_result(folder.path)
     if difference := changed(result.plugins, config.plugins()):
         raise ConfigError(f"since '{folder.path}' was finished, {difference}; remove that run, or undo the change")
     return result

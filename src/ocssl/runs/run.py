@@ -21,7 +21,7 @@ from ocssl.learner import Learner
 from ocssl.nn import Encoder
 from ocssl.nn.ema import copy_weights
 from ocssl.plugins import changed
-from ocssl.results.result import Result
+from ocssl.results.result import Result, read_result
 from ocssl.runs.config import RunConfig, merged, parse
 from ocssl.runs.data import Schedule, Splits, load_splits, make_schedule
 from ocssl.runs.environment import runs_at_once
@@ -71,7 +71,7 @@ def resume(
     """
     _check_environment()
     folder = open_folder(path)
-    config = with_changes(folder, changes or {})
+    config = _with_changes(folder, changes or {})
     trackers = _trackers(config)
     with folder.lock():
         folder.remove_drafts()
@@ -94,6 +94,19 @@ def resume(
             return loop.complete()
 
 
+def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None:
+    """The result of a finished run; None where the run is not finished.
+
+    Args:
+        changes: as :func:`resume` takes them; refused where it would refuse them.
+    """
+    folder = RunFolder(path)
+    if not folder.result.exists():
+        return None
+    _with_changes(folder, changes)
+    return read_result(folder.path)
+
+
 def _refuse(folder: RunFolder, difference: str | None) -> None:
     if difference is not None:
         raise ConfigError(
@@ -102,7 +115,7 @@ def _refuse(folder: RunFolder, difference: str | None) -> None:
         )
 
 
-def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+def _with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
     """A run's configuration with changes; :class:`ConfigError` if one of them affects a number."""
     before = folder.read_config()
     old, new = before.to_dict(), merged(before.to_dict(), changes)
