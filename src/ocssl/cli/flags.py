@@ -123,6 +123,11 @@ def deadline(max_seconds: float | None) -> float:
     return float("inf") if max_seconds is None else time.monotonic() + max_seconds
 
 
+def line_printer(*, quiet: bool) -> Callable[[str], None]:
+    """Prints lines of progress on standard error, or nothing."""
+    return (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+
+
 def _made(hints: Mapping[str, Any]) -> list[Any]:
     """Typer's parameters, made as for a function that has these arguments."""
 
