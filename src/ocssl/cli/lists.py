@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ocssl.cli.flags import registries
+
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ocssl.options import Declared
+    from ocssl.registry import Registry
 
 ListKind = Literal[
     "strategies", "methods", "memories", "backbones", "augmentations", "optimizers", "streams", "datasets", "settings"
@@ -31,8 +35,6 @@ def list_names(
     from rich.table import Table
 
     from ocssl.errors import ConfigError
-    from ocssl.registry import unknown
-    from ocssl.runs.config import settings
 
     if markdown:
         if kind != "settings" or name is not None:
@@ -41,24 +43,47 @@ def list_names(
         return
     console = Console(highlight=False, markup=False)
     if kind == "settings":
-        declared = settings()
-        if name is not None and name not in declared:
-            raise unknown("setting", name, declared, list_all=False)
-        table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
-        for entry in declared.values() if name is None else [declared[name]]:
-            table.add_row(entry.name + _symbol(entry), entry.default, entry.values, entry.description, entry.readers)
-        console.print(table)
+        console.print(_settings_table(name))
         return
-    names, about, options = _registered(kind)
+    registry = registries()[SINGULAR.get(kind, kind.removesuffix("s"))]
     table = Table(box=None, show_header=False, pad_edge=False)
-    for part in names if name is None else [name]:
+    for part in registry.names() if name is None else [name]:
         try:
-            table.add_row(part, about(part), options(part))
+            table.add_row(part, *_about(registry, part))
         except ConfigError as error:
             if name is not None:
                 raise
             typer.echo(f"ocssl: {error}", err=True)
     console.print(table)
+
+
+def _about(registry: Registry[Any], name: str) -> tuple[str, str]:
+    """What a part is, and the names of its settings."""
+    from ocssl.data import catalog
+    from ocssl.registry import source
+
+    if registry is catalog.registry:
+        return catalog.dataset_spec(name).summary, ""
+    part = registry.get(name)
+    line = (part.__doc__ or "").strip().split("\n")[0].replace("``", "")
+    origin = source(part)
+    return f"{line}\nSource: {origin}" if origin else line, ", ".join(part.Options.model_fields)
+
+
+def _settings_table(name: str | None) -> Table:
+    """Every setting of a run, or the one of this name."""
+    from rich.table import Table
+
+    from ocssl.registry import unknown
+    from ocssl.runs.config import settings
+
+    declared = settings()
+    if name is not None and name not in declared:
+        raise unknown("setting", name, declared, list_all=False)
+    table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
+    for entry in declared.values() if name is None else [declared[name]]:
+        table.add_row(entry.name + _symbol(entry), entry.default, entry.values, entry.description, entry.readers)
+    return table
 
 
 def _symbol(entry: Declared) -> str:
@@ -110,25 +135,3 @@ declarations in the code, and a test compares the two. In Python the settings of
 of a YAML file. A setting that no part of the run reads is refused. [Variants](variants.md) of a strategy have further
 settings; these are marked, e.g. `scale (authors)`.
 """
-
-
-def _registered(kind: str) -> tuple[list[str], Callable[[str], str], Callable[[str], str]]:
-    """Names of a kind, and functions for the line and for the settings of each."""
-    from ocssl.config import REGISTRIES
-    from ocssl.data import catalog, streams
-    from ocssl.registry import source
-
-    if kind == "datasets":
-        return catalog.names(), lambda name: catalog.dataset_spec(name).summary, lambda name: ""
-    single = SINGULAR.get(kind, kind.removesuffix("s"))
-    registry = streams.registry if single == "stream" else REGISTRIES[single]
-
-    def about(name: str) -> str:
-        part = registry.get(name)
-        line = (part.__doc__ or "").strip().split("\n")[0].replace("``", "")
-        return f"{line}\nSource: {origin}" if (origin := source(part)) else line
-
-    def options(name: str) -> str:
-        return ", ".join(registry.get(name).Options.model_fields)
-
-    return registry.names(), about, options
