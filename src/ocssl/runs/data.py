@@ -121,17 +121,16 @@ class Splits:
         return 1 + max(int(subset.labels.max()) for subset in self.subsets)
 
 
-def load_splits(config: RunConfig, device: torch.device, dataset: str | None = None) -> Splits:
-    """Open the data set of a configuration.
-
-    Args:
-        dataset: another set than the configuration's, to measure on.
-    """
-    name = dataset or config.dataset
+def load_splits(config: RunConfig, device: torch.device) -> Splits:
+    """Open the data set of a configuration."""
 
     def whole(split: str) -> Subset:
         images = data.load(
-            name, split=split, root=config.data_root, image_size=config.learner.image_size, fit=config.learner.fit
+            config.dataset,
+            split=split,
+            root=config.data_root,
+            image_size=config.learner.image_size,
+            fit=config.learner.fit,
         )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
@@ -140,7 +139,7 @@ def load_splits(config: RunConfig, device: torch.device, dataset: str | None = N
     kept, held_out = split_validation(given.labels, config.validation_fraction, config.data_seed)
     if len(held_out) == 0:
         raise ConfigError(
-            f"validation_fraction {config.validation_fraction:g} holds out no image of {name}; raise it, or "
+            f"validation_fraction {config.validation_fraction:g} holds out no image of {config.dataset}; raise it, or "
             "samples_per_class"
         )
     train = Subset(given.dataset, given.indices[kept])
