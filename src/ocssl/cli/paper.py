@@ -204,7 +204,7 @@ def run(
     """
     from rich.console import Console
 
-    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import join_plans, make_plan, run_missing, select_rows
     from ocssl.paper.plan import choose_dataset
@@ -214,7 +214,7 @@ def run(
     stop_at = deadline(max_seconds)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     papers, store = [find_table(name) for name in dict.fromkeys(tables)], _open(results, new=True)
-    runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
     for paper in papers:
         _check_protocol(paper, protocol)
         if paper.shows == "seconds" and (workers > 1 or engine != "local"):
@@ -300,7 +300,7 @@ def tune(
 
     Example: ocssl paper tune views --methods cla-b,cassle --workers 8
     """
-    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper.plan import choose_dataset, configure
     from ocssl.paper.tuned import tuning_settings
@@ -311,7 +311,7 @@ def tune(
     stop_at = deadline(max_seconds)
     paper = find_table(table)
     _check_protocol(paper, protocol)
-    where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    where, runner = choose_dataset(paper, dataset), make_engine(engine, workers=workers, address=address, quiet=quiet)
     rows = [row for row in paper.select(_words(methods)) if row.tuning]
     if not rows:
         tuned = ", ".join(row.name for row in paper.rows if row.tuning)

@@ -44,7 +44,7 @@ def sweep(
     from rich.console import Console
 
     from ocssl.common.yaml import assignments
-    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.results.render.terminal import to_rich
     from ocssl.runs.config import read_settings
@@ -53,7 +53,9 @@ def sweep(
     from ocssl.sweeps.report import trial_table
 
     info, stop_at = line_printer(quiet=quiet), deadline(max_seconds)
-    pool = make_engine(EngineOptions(engine, workers, address, retries, gpus_per_run, quiet))
+    pool = make_engine(
+        engine, workers=workers, address=address, retries=retries, gpus_per_run=gpus_per_run, quiet=quiet
+    )
     if (file is None) == (resume is None):
         raise ConfigError("give either a sweep FILE or --resume DIR")
     if resume is not None:

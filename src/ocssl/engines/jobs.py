@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from ocssl.common.console import warn
 from ocssl.common.files import locked
@@ -23,29 +23,6 @@ from ocssl.runs.run import read_finished, resume, start
 
 POLL_SECONDS = 0.5  # between two looks for a request to stop
 LOCK_SECONDS = 60.0  # a worker whose driver died saves its run and leaves the folder within this time
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """Where and how jobs run.
-
-    Attributes:
-        engine: ``local`` for this machine, ``ray`` for a Ray cluster (extra ``scale``).
-        workers: jobs at once on this machine; ``local`` with one worker uses this process. A running cluster is
-            limited by its own resources instead.
-        address: of a running Ray cluster.
-        retries: further attempts at a job whose worker died.
-        gpus_per_run: fraction of a GPU that Ray reserves for each job; None: a whole one where the cluster has any.
-            Local workers share the GPUs evenly.
-        quiet: no progress of jobs in this process.
-    """
-
-    engine: Literal["local", "ray"] = "local"
-    workers: int = 1
-    address: str | None = None
-    retries: int = 2
-    gpus_per_run: float | None = None
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
