@@ -133,27 +133,31 @@ KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": W
 """By the name that the setting ``trackers`` has for them."""
 
 
-class Trackers(Tracker):
-    """Several trackers as one.
+class Trackers:
+    """The trackers of a run; see :class:`Tracker`.
 
     Args:
         names: as the setting ``trackers`` has them.
-
-    Attributes:
-        warn: called when a tracker fails; that one is left out from then on.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = {name: KINDS[name]() for name in names}
-        self.warn: Callable[[str], None] = lambda text: None
 
-    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+    def begin(self, config: RunConfig, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        """The run starts or goes on.
+
+        Args:
+            warn: called when a tracker fails; that one is left out from then on.
+        """
+        self._warn = warn
         self._each(lambda tracker: tracker.begin(config, folder))
 
     def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        """Numbers at a position of the stream."""
         self._each(lambda tracker: tracker.log(numbers, samples))
 
     def end(self, summary: Mapping[str, float]) -> None:
+        """The run is over, or stops for now."""
         self._each(lambda tracker: tracker.end(summary))
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
@@ -162,4 +166,4 @@ class Trackers(Tracker):
                 call(tracker)
             except Exception as error:  # whatever a foreign package may raise
                 del self._all[name]
-                self.warn(f"{name} failed and is left out from here on: {str(error)[:200]}")
+                self._warn(f"{name} failed and is left out from here on: {str(error)[:200]}")
