@@ -7,6 +7,7 @@ lost because a server was. A resumed run goes on under the name it had there.
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -38,15 +39,11 @@ class TensorBoardTracker(Tracker):
     """Event files in the run's folder."""
 
     def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise missing_extra("tensorboard", "tensorboard", "TensorBoard logs") from error
-        self._make = SummaryWriter
+        self._tensorboard = _import("torch.utils.tensorboard", "tensorboard", "TensorBoard logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         # Events that a killed run wrote after its last checkpoint are hidden by the ones written now.
-        self._writer = self._make(str(folder.path / "tensorboard"))
+        self._writer = self._tensorboard.SummaryWriter(str(folder.path / "tensorboard"))
         self._writer.add_text("config", f"```\n{config.to_yaml()}```")
 
     def log(self, numbers: Mapping[str, float], samples: int) -> None:
@@ -63,11 +60,7 @@ class WandbTracker(Tracker):
     """A W&B run, named after the folder."""
 
     def __init__(self) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise missing_extra("wandb", "wandb", "Weights & Biases logs") from error
-        self._wandb: Any = wandb
+        self._wandb = _import("wandb", "wandb", "Weights & Biases logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._run = self._wandb.init(
@@ -91,11 +84,7 @@ class MLflowTracker(Tracker):
     """An MLflow run, named after the folder."""
 
     def __init__(self) -> None:
-        try:
-            import mlflow
-        except ImportError as error:
-            raise missing_extra("mlflow", "mlflow", "MLflow logs") from error
-        self._mlflow: Any = mlflow
+        self._mlflow = _import("mlflow", "mlflow", "MLflow logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._mlflow.set_experiment("ocssl")
@@ -113,6 +102,14 @@ class MLflowTracker(Tracker):
     def end(self, summary: Mapping[str, float]) -> None:
         self._mlflow.log_metrics(dict(summary))
         self._mlflow.end_run()
+
+
+def _import(module: str, package: str, purpose: str) -> Any:
+    """An optional package, whose extra has its name."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_extra(package, package, purpose) from error
 
 
 def recall(folder: RunFolder, tracker: str) -> str | None:
