@@ -218,14 +218,18 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
     return Schedule(ends, classes, cost[samples // size - 1], stream.fingerprint(), stream)
 
 
-def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: int) -> Stream:
+def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: Any) -> Stream:
+    """The stream, in the order of the run's own seed and of the authors' classes where these are wanted."""
+    if getattr(config, "sample_order", "data") == "seed":
+        more["order_seed"] = config.learner.seed
+    if getattr(config, "class_order", "data") == "authors":
+        more["class_order"] = authors.CLASS_ORDERS[config.dataset]
     return kind.build(
         train.dataset.labels,
         indices=train.indices,
         data_seed=config.data_seed,
         stream_batch=stream_batch,
         column=train.dataset.source.column,
-        **_order(config),
         **more,
     )
 
@@ -243,16 +247,6 @@ def _check_indices(stream: Stream, train: Subset, name: str) -> None:
                 f"stream '{name}' has sample {int(wrong[0])} in experience {number}, which is not among the indices "
                 "that build() is given; draw from these alone"
             )
-
-
-def _order(config: RunConfig) -> dict[str, Any]:
-    """The run's own seed, where that orders the samples; the order of the classes, where the authors' is wanted."""
-    found: dict[str, Any] = {}
-    if getattr(config, "sample_order", "data") == "seed":
-        found["order_seed"] = config.learner.seed
-    if getattr(config, "class_order", "data") == "authors":
-        found["class_order"] = authors.CLASS_ORDERS[config.dataset]
-    return found
 
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:

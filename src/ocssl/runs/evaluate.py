@@ -6,10 +6,11 @@ features wait until a checkpoint or the end of the run needs them, or until they
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,7 +205,8 @@ def evaluate_on(
         if features is None:
             features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
             if kept:
-                _keep(partial(write_tensors, features._asdict(), kept))
+                with _not_needed():
+                    write_tensors(features._asdict(), kept)
         extracted = time.perf_counter()
         queue.add(config.dataset, features)
         linear = queue.run(progress.stage("probe"))[config.dataset]
@@ -225,7 +227,10 @@ def evaluate_on(
             knn_seconds=time.perf_counter() - probed,
         )
     file = slug(found.dataset) + (f"-{found.crops}-crops" if found.crops > 1 else "")
-    _keep(partial(_write_json, folder.path / "probes" / f"{file}.json", found))
+    place = folder.path / "probes" / f"{file}.json"
+    with _not_needed(), writing(place):
+        place.parent.mkdir(exist_ok=True)
+        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
     return found
 
 
@@ -277,14 +282,10 @@ def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
         raise CheckpointError(f"the cached features '{place}' cannot be read: {error}; remove them") from error
 
 
-def _keep(write: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def _not_needed() -> Iterator[None]:
+    """Warn where a file cannot be written that no number needs."""
     try:
-        write()
+        yield
     except CheckpointError as error:
         warn(str(error))
-
-
-def _write_json(place: Path, found: TransferResult) -> None:
-    with writing(place):
-        place.parent.mkdir(exist_ok=True)
-        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
