@@ -99,6 +99,11 @@ class RunConfig(Options):
         return self.stream == "iid"
 
     @property
+    def strategy(self) -> str:
+        """The strategy as results name it: the learner's, or ``iid`` where the images arrive shuffled."""
+        return "iid" if self.iid else self.learner.strategy
+
+    @property
     def full_precision(self) -> bool:
         """Whether features are measured in float32, as the authors do; by default in the precision of training."""
         return self.protocol == "authors"

@@ -57,7 +57,7 @@ def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:
     """Facts that format 1 stores beside the configuration, as the configuration has them."""
     yield "dataset", config.dataset
     yield "protocol", config.protocol
-    yield "strategy", "iid" if config.iid else config.learner.strategy
+    yield "strategy", config.strategy
     yield "method", config.learner.method
     yield "memory", config.learner.memory
     yield "seed", config.learner.seed

@@ -65,7 +65,14 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     {'stream': 'blurred'}
     """
     stream_batch, batch, passes = online_cost(config)
-    return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
+    theirs = experiment(_preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
+    fields, values = config.fields(), config.to_dict()
+    later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
+    ours = {**later, **experiment(config)}
+    # Of parts that the paper's run does not have, settings that are not at their default.
+    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
+    papers = _flat({**usual, **theirs})
+    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
 
 
 def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> dict[str, Any]:
@@ -91,8 +98,7 @@ def run_name(config: RunConfig) -> str:
     'cifar100-simsiam-er-fifo-high-clean-np6-lr0.2-seed0'
     """
     learner = config.learner
-    what = "iid" if config.iid else learner.strategy
-    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
+    parts = [config.dataset, learner.method, config.strategy, learner.memory, config.budget, config.protocol]
     name = "-".join(str(part) for part in [*parts, *_marks(config)] if part)
     if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
         name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
@@ -149,16 +155,6 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
 @lru_cache(maxsize=256)
 def _resolved(**given: Any) -> RunConfig:
     return resolve(given)
-
-
-def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
-    """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
-    theirs, fields, values = experiment(preset), config.fields(), config.to_dict()
-    later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
-    ours = {**later, **experiment(config)}
-    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
-    papers = _flat({**usual, **theirs})
-    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
