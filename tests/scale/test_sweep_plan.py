@@ -347,14 +347,8 @@ def test_the_array_of_tuning_jobs_has_one_line_for_each_row_of_the_papers_tables
         sweep = read_sweep(name, assignments(settings))
         config = resolve(sweep.run_settings(sweep.listed()[0], seed=0))
         sizes = config.budget, *map(str, online_cost(config)[1:])
-        found.append(
-            (
-                *sizes,
-                config.learner.method or "-",
-                row_name(config.strategy, config.learner.memory),
-                "omega" in sweep.space,
-            )
-        )
+        row = row_name(config.strategy, config.learner.memory)
+        found.append((*sizes, config.learner.method or "-", row, "omega" in sweep.space))
     rows = [row for row in read_csv("hyperparameters") if row["dataset"] == "cifar100"]
     expected = [(*(row[key] for key in ("budget", "b", "n_p", "ssl", "method")), bool(row["omega"])) for row in rows]
     assert found == expected

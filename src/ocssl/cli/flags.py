@@ -1,6 +1,7 @@
-"""Flags made from settings: each setting of a run or of a learner is a flag, with its own help and completion.
+"""What commands share: options, and flags made from settings.
 
-Flags are made when a command is parsed or its help is printed, so that `ocssl --help` does not import torch.
+Each setting of a run or of a learner is a flag, with its own help and completion. Flags are made when a command is
+parsed or its help is printed, so that `ocssl --help` does not import torch.
 """
 
 from __future__ import annotations
