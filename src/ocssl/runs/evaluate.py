@@ -205,7 +205,7 @@ def evaluate_on(
         if features is None:
             features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
             if kept:
-                with _not_needed():
+                with _warn_if_not_written():
                     write_tensors(features._asdict(), kept)
         extracted = time.perf_counter()
         queue.add(config.dataset, features)
@@ -228,7 +228,7 @@ def evaluate_on(
         )
     file = slug(found.dataset) + (f"-{found.crops}-crops" if found.crops > 1 else "")
     place = folder.path / "probes" / f"{file}.json"
-    with _not_needed(), writing(place):
+    with _warn_if_not_written(), writing(place):
         place.parent.mkdir(exist_ok=True)
         atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
     return found
@@ -283,8 +283,8 @@ def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
 
 
 @contextlib.contextmanager
-def _not_needed() -> Iterator[None]:
-    """Warn where a file cannot be written that no number needs."""
+def _warn_if_not_written() -> Iterator[None]:
+    """For files that no number needs: one that cannot be written is warned of."""
     try:
         yield
     except CheckpointError as error:
