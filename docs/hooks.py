@@ -69,6 +69,7 @@ API = {
             "ocssl.results.differences",
             "ocssl.results.sections",
             "ocssl.results.report",
+            "ocssl.engines.make_engine",
             "ocssl.engines.jobs",
             "ocssl.sweeps.plan",
         ],
@@ -87,7 +88,7 @@ API = {
         ],
     ),
 }
-"""Pages of the API reference: a title, and the modules and classes on it."""
+"""Pages of the API reference: a title, and the modules, classes and functions on it."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

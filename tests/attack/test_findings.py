@@ -30,7 +30,7 @@ from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.live.sources import open_reader
 from ocssl.nn import build_backbone
 from ocssl.results import read_result
-from ocssl.runs.run import _kernels
+from ocssl.runs.environment import _kernels
 from ocssl.sweeps import search
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import parse_sweep

@@ -37,6 +37,7 @@ TINY = {
     "device": "cpu",
 }
 """A run of 81 steps that takes seconds on one core."""
+SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 
 
 def as_options(settings: dict[str, object]) -> list[str]:

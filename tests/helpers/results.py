@@ -18,7 +18,7 @@ SETTINGS = {"dataset": "cifar100", "method": "simsiam", "strategy": "cla-e", "bu
 
 def named(config: RunConfig) -> dict[str, Any]:
     """What a result says of its configuration."""
-    return names_of(config)._asdict() | {"config": config.to_dict()}
+    return names_of(config) | {"config": config.to_dict()}
 
 
 def content(*, final: float = 50.0, avg: float = 43.0, seed: int = 0, **settings: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import yaml
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED, content, put
-from ocssl.engines import EngineOptions, Job, JobResult, make_engine
+from ocssl.engines import Job, JobResult, make_engine
 from ocssl.errors import ConfigError
 from ocssl.paper import join_plans, make_plan, run_missing
 from ocssl.paper.tuned import read_values
@@ -276,7 +276,7 @@ def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
     settings = {**find_table("smoke").row("cla-e").settings, "dataset": "shapes", "execution": "eager"}
     sweep = parse_sweep({"settings": settings, "space": {"lr": [0.07]}})
-    start_sweep(sweep, tmp_path / "sweep", make_engine(EngineOptions(quiet=True)), lambda line: None)
+    start_sweep(sweep, tmp_path / "sweep", make_engine(quiet=True), lambda line: None)
     words = ("paper", "run", "smoke", "--seeds", "0", "--dry-run", "--tuned", "sweep/best.yaml")
     code, said = ocssl(*words)
     assert code == 0, said

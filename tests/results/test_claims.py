@@ -28,7 +28,7 @@ def made(base: Result, table: str, row: str, final: float, seed: int = 0, **numb
     """The result of a row of a table."""
     where = find_table(table).datasets[0]
     config = configure(find_table(table).row(row), where, "clean", seed=seed)
-    names = names_of(config)._asdict()
+    names = names_of(config)
     own = {"dataset": where, "config": config.to_dict(), "final": final, "avg": None, "curve": [final], "knn": None}
     return Result.model_validate(base.model_dump() | names | own | {"forgetting": None, "matrix": []} | numbers)
 

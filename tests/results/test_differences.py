@@ -13,7 +13,7 @@ from scipy import stats
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
-from ocssl.cli.runs import _comparison
+from ocssl.cli.compare import _comparison
 from ocssl.errors import ConfigError
 from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
 from ocssl.results.build import UNPAIRED, differences_table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import Command, command_server
+from helpers.command import SHORT, Command, as_options, command_server
 
 BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "data"
 
@@ -30,6 +30,15 @@ def ocssl(_server: subprocess.Popen[str], tmp_path: Path) -> Command:
 def ocssl_module(_server: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command line, working in a folder that the tests of a module share."""
     return Command(_server, tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture(scope="module")
+def runs(ocssl_module: Command) -> list[Path]:
+    """CLA-E and ER, finished."""
+    for strategy in ("cla-e", "er"):
+        code, _, err = ocssl_module("run", "-q", "-o", strategy, *as_options(SHORT | {"strategy": strategy}))
+        assert code == 0, err
+    return [ocssl_module.folder / "cla-e", ocssl_module.folder / "er"]
 
 
 @pytest.fixture(scope="session")

@@ -8,23 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import TINY, Command, as_options
+from helpers.command import SHORT, Command, as_options
 from ocssl.config import REGISTRIES
 from ocssl.data import catalog, streams
 from ocssl.errors import DataError
 from ocssl.results import read_result
 from ocssl.runs.folder import RunFolder
-
-SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
-
-
-@pytest.fixture(scope="module")
-def runs(ocssl_module: Command) -> list[Path]:
-    """CLA-E and ER, finished."""
-    for strategy in ("cla-e", "er"):
-        code, _, err = ocssl_module("run", "-q", "-o", strategy, *as_options(SHORT | {"strategy": strategy}))
-        assert code == 0, err
-    return [ocssl_module.folder / "cla-e", ocssl_module.folder / "er"]
 
 
 def test_show_tells_what_a_finished_run_found(ocssl: Command, runs: list[Path]) -> None:

@@ -7,23 +7,11 @@ import shutil
 from pathlib import Path
 
 import numpy
-import pytest
 import torch
 
-from helpers.command import TINY, Command, as_options
+from helpers.command import SHORT, Command, as_options
 from ocssl.evaluation.quality import colour_histogram
 from ocssl.results import read_result
-
-SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
-
-
-@pytest.fixture(scope="module")
-def runs(ocssl_module: Command) -> list[Path]:
-    """CLA-E and ER, finished."""
-    for strategy in ("cla-e", "er"):
-        code, _, err = ocssl_module("run", "-q", "-o", strategy, *as_options(SHORT | {"strategy": strategy}))
-        assert code == 0, err
-    return [ocssl_module.folder / "cla-e", ocssl_module.folder / "er"]
 
 
 def test_probe_notices_that_the_images_have_changed(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:

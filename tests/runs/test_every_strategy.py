@@ -53,7 +53,7 @@ def check_complete(run: Path) -> Result:
     assert tuple(written)[: len(FIRST_KEYS)] == FIRST_KEYS
     config = folder.read_config()
     assert written["config"] == config.to_dict()
-    assert {name: written[name] for name in FIRST_KEYS[:4]} == names_of(config)._asdict()
+    assert {name: written[name] for name in FIRST_KEYS[:4]} == names_of(config)
     assert written["format"] == 2
     return read_result(run)
 

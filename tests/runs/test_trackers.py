@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from helpers.command import TINY, Command, as_options
+from helpers.command import SHORT, Command, as_options
 from ocssl.results import read_result
-
-SHORT = TINY | {"samples_per_class": 10, "experiences": 2, "stream_batch": 8, "batch": 16}
 
 WANDB = """
 import json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sweeping import SHAPES, kill_worker, wait_for
 
-from ocssl.engines import EngineOptions, Job, make_engine
+from ocssl.engines import Job, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
 from ocssl.results.result import Result, read_result
 
@@ -35,7 +35,7 @@ def test_a_job_is_begun_only_when_the_one_before_is_done(tmp_path: Path) -> None
             events.append(f"asked for {name}")
             yield job(name, tmp_path)
 
-    for done in make_engine(EngineOptions(quiet=True)).run(jobs()):
+    for done in make_engine(quiet=True).run(jobs()):
         assert (done.error, done.attempts) == (None, 1)
         assert done.result == read_result(done.job.folder)
         events.append(f"finished {done.job.name}")
@@ -44,21 +44,21 @@ def test_a_job_is_begun_only_when_the_one_before_is_done(tmp_path: Path) -> None
 
 def test_a_run_that_shares_its_device_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [job(name, tmp_path) for name in ("one", "two")]
-    shared = [done.result for done in make_engine(EngineOptions(workers=2)).run(jobs)]
-    (alone,) = make_engine(EngineOptions(quiet=True)).run([job("alone", tmp_path)])
+    shared = [done.result for done in make_engine(workers=2).run(jobs)]
+    (alone,) = make_engine(quiet=True).run([job("alone", tmp_path)])
     monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "5")  # somebody else's work is on it as well
-    (crowded,) = make_engine(EngineOptions(quiet=True)).run([job("crowded", tmp_path)])
+    (crowded,) = make_engine(quiet=True).run([job("crowded", tmp_path)])
     found = [result.hardware["runs_at_once"] for result in (*shared, alone.result, crowded.result) if result]
     assert found == [2, 2, 1, 5]
     monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "many")
-    (refused,) = make_engine(EngineOptions(quiet=True)).run([job("refused", tmp_path)])
+    (refused,) = make_engine(quiet=True).run([job("refused", tmp_path)])
     assert refused.error == "OCSSL_RUNS_AT_ONCE must be a whole number from 1, not 'many'"
     assert not (tmp_path / "refused").exists()
 
 
 def test_what_fails_says_why_and_leaves_the_others_alone(tmp_path: Path) -> None:
     jobs = [job("wrong", tmp_path, strategy="err"), job("wild", tmp_path, lr=1e30), job("good", tmp_path)]
-    wrong, wild, good = make_engine(EngineOptions(quiet=True)).run(jobs)
+    wrong, wild, good = make_engine(quiet=True).run(jobs)
     assert "unknown strategy 'err'; did you mean 'er'?" in str(wrong.error)
     assert "the loss became NaN or infinite" in str(wild.error)
     assert (wrong.result, wrong.attempts, wild.result, wild.attempts) == (None, 1, None, 1)
@@ -66,7 +66,7 @@ def test_what_fails_says_why_and_leaves_the_others_alone(tmp_path: Path) -> None
 
 
 def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(tmp_path: Path) -> None:
-    engine, wanted = make_engine(EngineOptions(quiet=True)), job("run", tmp_path)
+    engine, wanted = make_engine(quiet=True), job("run", tmp_path)
     (first,) = engine.run([wanted])
     (again,) = engine.run([wanted])
     assert again.result == first.result
@@ -86,7 +86,7 @@ def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, m
         raise RuntimeError("out of\nluck")
 
     monkeypatch.setattr(loop.RunLoop, "_train_and_measure", fail)
-    (done,) = make_engine(EngineOptions(retries=1, quiet=True)).run([job("run", tmp_path)])
+    (done,) = make_engine(retries=1, quiet=True).run([job("run", tmp_path)])
     assert done.error == "RuntimeError: out of luck (the last of 2 attempts)"
     assert done.attempts == 2
     assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
@@ -106,7 +106,7 @@ def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_devic
         return train(self)
 
     monkeypatch.setattr(loop.RunLoop, "_train_and_measure", crowded_at_first)
-    (done,) = make_engine(EngineOptions(retries=1, quiet=True)).run([job("run", tmp_path)])
+    (done,) = make_engine(retries=1, quiet=True).run([job("run", tmp_path)])
     assert (done.error, done.attempts) == (None, 2)
 
 
@@ -119,7 +119,7 @@ def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    (done,) = make_engine(EngineOptions(workers=2, retries=0)).run([job("run", tmp_path, samples_per_class=60)])
+    (done,) = make_engine(workers=2, retries=0).run([job("run", tmp_path, samples_per_class=60)])
     killer.join()
     assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
 
@@ -135,21 +135,21 @@ def test_workers_that_are_sent_home_end_in_order(tmp_path: Path, monkeypatch: py
             made.append(self.process)
 
     monkeypatch.setattr(local, "_Worker", Noted)
-    (done,) = make_engine(EngineOptions(workers=2)).run([job("run", tmp_path)])
+    (done,) = make_engine(workers=2).run([job("run", tmp_path)])
     assert done.error is None
     assert [process.exitcode for process in made] == [128 + 15], "killed by the signal: nothing is tidied up then"
 
 
 def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown engine 'rya'; did you mean 'ray'"):
-        make_engine(EngineOptions("rya"))  # type: ignore[arg-type]
+        make_engine("rya")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="address is for engine 'ray'"):
-        make_engine(EngineOptions(address="auto"))
+        make_engine(address="auto")
     with pytest.raises(ConfigError, match="workers must be at least 1"):
-        make_engine(EngineOptions(workers=0))
+        make_engine(workers=0)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ocssl\[scale\]'"):
-        make_engine(EngineOptions("ray"))
+        make_engine("ray")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -164,7 +164,7 @@ def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_ov
             yield None
         yield job("two", tmp_path)
 
-    for done in make_engine(EngineOptions(workers=workers, quiet=True)).run(jobs()):
+    for done in make_engine(workers=workers, quiet=True).run(jobs()):
         over.append(done.job.name)
     assert over == ["one", "two"]
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.common.signals import Interrupted
-from ocssl.engines import EngineOptions, make_engine
+from ocssl.engines import make_engine
 from ocssl.results.result import read_result
 from ocssl.sweeps.driver import resume_sweep
 
@@ -76,7 +76,7 @@ def test_the_table_lists_the_best_first_and_the_plot_is_there(undisturbed: Path)
 def test_a_finished_sweep_is_not_run_again(undisturbed: Path) -> None:
     before = {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")}
     found = contents(undisturbed)
-    resume_sweep(undisturbed, make_engine(EngineOptions()))
+    resume_sweep(undisturbed, make_engine())
     assert contents(undisturbed) == found
     assert {place: place.stat().st_mtime_ns for place in undisturbed.glob("trials/*/*/*.json")} == before
 

@@ -14,9 +14,10 @@ import pytest
 from ocssl.common.yaml import assignments
 from ocssl.errors import ConfigError
 from ocssl.methods import Method
+from ocssl.results.names import row_name
 from ocssl.results.published import read_csv
 from ocssl.runs.config import read_settings
-from ocssl.runs.presets import online_cost, resolve, row_name
+from ocssl.runs.presets import online_cost, resolve
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep, shipped
@@ -346,7 +347,8 @@ def test_the_array_of_tuning_jobs_has_one_line_for_each_row_of_the_papers_tables
         sweep = read_sweep(name, assignments(settings))
         config = resolve(sweep.run_settings(sweep.listed()[0], seed=0))
         sizes = config.budget, *map(str, online_cost(config)[1:])
-        found.append((*sizes, config.learner.method or "-", row_name(config), "omega" in sweep.space))
+        row = row_name(config.strategy, config.learner.memory)
+        found.append((*sizes, config.learner.method or "-", row, "omega" in sweep.space))
     rows = [row for row in read_csv("hyperparameters") if row["dataset"] == "cifar100"]
     expected = [(*(row[key] for key in ("budget", "b", "n_p", "ssl", "method")), bool(row["omega"])) for row in rows]
     assert found == expected

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ocssl.cli import app
 from ocssl.common.yaml import from_file
-from ocssl.engines import EngineOptions, make_engine
+from ocssl.engines import make_engine
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.presets import resolve
@@ -22,7 +22,7 @@ from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.report import at_edges, best_yaml, is_logarithmic, plot_scores, trial_table
 
-QUIET = make_engine(EngineOptions(quiet=True))
+QUIET = make_engine(quiet=True)
 
 
 @pytest.fixture

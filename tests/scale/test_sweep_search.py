@@ -30,7 +30,7 @@ from sweeping import (
 )
 
 from ocssl.common.signals import Interrupted
-from ocssl.engines import EngineOptions, make_engine
+from ocssl.engines import make_engine
 from ocssl.sweeps.driver import resume_sweep, start_sweep
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
@@ -143,7 +143,7 @@ def test_tpe_with_more_workers_keeps_them_busy(tmp_path: Path) -> None:
 
 @scale
 def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
-    quiet = make_engine(EngineOptions(quiet=True))
+    quiet = make_engine(quiet=True)
     quick = {"experiences": 2, "checkpoint_samples": None}
     plan = read_sweep(write_sweep(tmp_path / "a.yaml", quick, search="tpe", trials=5, seeds=[0, 1], space=SPACE))
     start_sweep(plan, tmp_path / "undisturbed", quiet, lambda line: None)

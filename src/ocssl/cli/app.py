@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli import data, demo, embed, export, learn, lists, paper, probe, report, run, runs, sweep
+from ocssl.cli import budget, compare, data, demo, embed, export, learn, lists, paper, probe, report, run, show, sweep
 from ocssl.cli.flags import PluginGroup, live_settings, run_settings, with_flags
 from ocssl.version import __version__
 
@@ -43,13 +43,13 @@ app.command()(sweep.sweep)
 app.command(cls=with_flags(live_settings))(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
-app.command()(runs.show)
-app.command()(runs.compare)
+app.command()(show.show)
+app.command()(compare.compare)
 app.command()(report.report)
 app.command(
     short_help="Linear probe and k-NN on a run's frozen encoder.", cls=with_flags(run_settings, probe.SETTINGS)
 )(probe.probe)
 app.command("list")(lists.list_names)
-app.command()(lists.budget)
+app.command()(budget.budget)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")

@@ -95,16 +95,18 @@ def demo(
 def _run(seeds: Iterable[int], folder: Path, images: int, quick: bool) -> Results:
     """Each run has one thread: small networks gain little from more, and the last bits depend on their number."""
     from ocssl.device import threads
-    from ocssl.engines import EngineOptions, Job, make_engine
+    from ocssl.engines import Job, make_engine
     from ocssl.errors import OcsslError
     from ocssl.runs.naming import label, run_name
     from ocssl.runs.presets import resolve
 
     changes = QUICK if quick else {}
     configs = [resolve({**SETTINGS, **run, "seed": seed, **changes}) for seed in seeds for run in RUNS]
-    names = [f"{label(config)}, seed {config.learner.seed}" for config in configs]
-    jobs = [Job(name, config.to_dict(), folder / run_name(config)) for name, config in zip(names, configs, strict=True)]
-    engine = make_engine(EngineOptions(workers=1 if quick else len(RUNS), quiet=True))
+    jobs = [
+        Job(f"{label(config)}, seed {config.learner.seed}", config.to_dict(), folder / run_name(config))
+        for config in configs
+    ]
+    engine = make_engine(workers=1 if quick else len(RUNS), quiet=True)
     results: dict[str, Result] = {}
     with threads(1), _bars(jobs, images):
         for done in engine.run(jobs):
@@ -112,8 +114,8 @@ def _run(seeds: Iterable[int], folder: Path, images: int, quick: bool) -> Result
                 raise OcsslError(f"{done.job.name}: {done.error}")
             results[done.job.name] = done.result
     found: dict[str, list[Result]] = {}
-    for name in names:
-        found.setdefault(results[name].label, []).append(results[name])
+    for result in (results[job.name] for job in jobs):
+        found.setdefault(result.label, []).append(result)
     return found
 
 

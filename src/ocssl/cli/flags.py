@@ -1,6 +1,7 @@
-"""Flags made from settings: each setting of a run or of a learner is a flag, with its own help and completion.
+"""What commands share: options, and flags made from settings.
 
-Flags are made when a command is parsed or its help is printed, so that `ocssl --help` does not import torch.
+Each setting of a run or of a learner is a flag, with its own help and completion. Flags are made when a command is
+parsed or its help is printed, so that `ocssl --help` does not import torch.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typer.main import get_command
 
 if TYPE_CHECKING:
     from ocssl.options import Declared
+    from ocssl.registry import Registry
 
 DifferencesOption = Annotated[
     str | None, typer.Option(metavar="ROW", help="Paired differences to this row, or to the `best`, with intervals.")
@@ -123,6 +125,11 @@ def deadline(max_seconds: float | None) -> float:
     return float("inf") if max_seconds is None else time.monotonic() + max_seconds
 
 
+def line_printer(*, quiet: bool) -> Callable[[str], None]:
+    """Prints lines of progress on standard error, or nothing."""
+    return (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+
+
 def _made(hints: Mapping[str, Any]) -> list[Any]:
     """Typer's parameters, made as for a function that has these arguments."""
 
@@ -178,25 +185,23 @@ def _complete(name: str, kinds: list[Any]) -> Callable[[str], list[str]]:
     """Completes the values of a literal, or registered names."""
 
     def complete(incomplete: str) -> list[str]:
-        literal = typing.get_origin(kinds[0]) is Literal
-        known = map(str, typing.get_args(kinds[0])) if literal else names_of(name)
+        if typing.get_origin(kinds[0]) is Literal:
+            known = [str(value) for value in typing.get_args(kinds[0])]
+        else:
+            known = registries()[name].names() if name in registries() else []
         return [choice for choice in known if choice.startswith(incomplete)]
 
     return complete
 
 
-def names_of(kind: str) -> list[str]:
-    """Registered names of a kind of part, by the setting that names one; none for other settings."""
+def registries() -> dict[str, Registry[Any]]:
+    """Every registry, by the setting that takes its names."""
     from ocssl.config import REGISTRIES
     from ocssl.data import catalog, streams
 
-    if kind == "dataset":
-        return catalog.names()
-    if kind == "stream":
-        return streams.registry.names()
-    return REGISTRIES[kind].names() if kind in REGISTRIES else []
+    return {**REGISTRIES, "stream": streams.registry, "dataset": catalog.registry}
 
 
 def complete_datasets(incomplete: str) -> list[str]:
     """Data sets that begin so, for completion."""
-    return [name for name in names_of("dataset") if name.startswith(incomplete)]
+    return [name for name in registries()["dataset"].names() if name.startswith(incomplete)]

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ocssl.cli.flags import DifferencesOption, EngineName, ForceOption, OutputOption, complete_datasets, deadline
+from ocssl.cli.flags import (
+    DifferencesOption,
+    EngineName,
+    ForceOption,
+    OutputOption,
+    complete_datasets,
+    deadline,
+    line_printer,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ocssl.engines import Engine
     from ocssl.paper import RunOutcome
-    from ocssl.results import PaperTable, Problem, Section, Store
+    from ocssl.results import PaperRow, PaperTable, Problem, Section, Store
+    from ocssl.results.tuned import TunedValues
+    from ocssl.sweeps.plan import Sweep
 
 app = typer.Typer(
     help="The paper's tables: ours beside the published, and running the rest.",
@@ -193,8 +204,7 @@ def run(
     """
     from rich.console import Console
 
-    from ocssl.common.signals import Interrupted
-    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import join_plans, make_plan, run_missing, select_rows
     from ocssl.paper.plan import choose_dataset
@@ -204,7 +214,7 @@ def run(
     stop_at = deadline(max_seconds)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     papers, store = [find_table(name) for name in dict.fromkeys(tables)], _open(results, new=True)
-    runner = make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
     for paper in papers:
         _check_protocol(paper, protocol)
         if paper.shows == "seconds" and (workers > 1 or engine != "local"):
@@ -217,9 +227,7 @@ def run(
         if len(papers) > 1:
             raise ConfigError("tuned values are for the rows of one table; name one table")
         values = merge_values(tuned, which)
-        chosen = {table: tuple(row for row in rows if row.name in values) for table, rows in chosen.items()}
-        if not any(chosen.values()):
-            raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values) or 'no row'}")
+        chosen = _rows_with(values, chosen)
     plans = []
     for table, rows in chosen.items():
         where = choose_dataset(find_table(table), dataset)
@@ -237,19 +245,37 @@ def run(
         return
     if values:
         keep_values(values, results, which)
-    failed = 0
-    try:
-        for outcome in run_missing(plan, runner, store, results, stop_at=stop_at):
-            console.print(_line(outcome), style=None if outcome.result else "red")
-            failed += outcome.result is None
-    except Interrupted as stopped:
-        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
+    failed = _print_outcomes(console, run_missing(plan, runner, store, results, stop_at=stop_at))
     after = _open(results, new=True)
     left = sum(not run.is_in(after) for run in plan.wanted)
     console.print(f"{len(plan.wanted) - left} of {len(plan.wanted)} runs are done, {failed} failed just now")
     _print_problems(console, after)
     if failed:
         raise typer.Exit(1)
+
+
+def _rows_with(values: TunedValues, chosen: Mapping[str, Sequence[PaperRow]]) -> dict[str, tuple[PaperRow, ...]]:
+    """The rows by table that have tuned values; it is refused if none has."""
+    from ocssl.errors import ConfigError
+
+    found = {table: tuple(row for row in rows if row.name in values) for table, rows in chosen.items()}
+    if not any(found.values()):
+        raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values) or 'no row'}")
+    return found
+
+
+def _print_outcomes(console: Console, outcomes: Iterable[RunOutcome]) -> int:
+    """A line for each run when it ends; how many failed."""
+    from ocssl.common.signals import Interrupted
+
+    failed = 0
+    try:
+        for outcome in outcomes:
+            console.print(_line(outcome), style=None if outcome.result else "red")
+            failed += outcome.result is None
+    except Interrupted as stopped:
+        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
+    return failed
 
 
 @app.command()
@@ -274,59 +300,72 @@ def tune(
 
     Example: ocssl paper tune views --methods cla-b,cassle --workers 8
     """
-    from ocssl.common.console import short_value
-    from ocssl.engines import EngineOptions, make_engine
+    from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper.plan import choose_dataset, configure
     from ocssl.paper.tuned import tuning_settings
     from ocssl.results import find_table
-    from ocssl.sweeps.driver import read_started, resume_sweep, start_sweep
-    from ocssl.sweeps.log import TrialLog
+    from ocssl.sweeps.driver import read_started
     from ocssl.sweeps.plan import parse_sweep
-    from ocssl.sweeps.report import at_edges
 
     stop_at = deadline(max_seconds)
     paper = find_table(table)
     _check_protocol(paper, protocol)
-    where, runner = choose_dataset(paper, dataset), make_engine(EngineOptions(engine, workers, address, quiet=quiet))
+    where, runner = choose_dataset(paper, dataset), make_engine(engine, workers=workers, address=address, quiet=quiet)
     rows = [row for row in paper.select(_words(methods)) if row.tuning]
     if not rows:
         tuned = ", ".join(row.name for row in paper.rows if row.tuning)
         raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
     changes = _changes(data_root, settings)
-    info = (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
     plans = {}
     for row in rows:
         configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
         place = output / f"{paper.id}-{protocol}" / row.name
         given = {"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning}
-        plans[row.name, place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
+        plans[place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
     best: list[Path] = []
-    for (name, place), plan in plans.items():
-        space = {setting: dict.fromkeys(plan.options(setting)) for setting in plan.space}
-        grid = " × ".join(f"{setting} {' '.join(map(short_value, values))}" for setting, values in space.items())
-        total, log = len(plan.listed()), TrialLog(place / "trials.jsonl")
-        done = sum(trial.state == "done" for trial in log.trials)
-        typer.echo(f"{name}: {grid}, {total} runs in {place}, {done} done")
-        if dry_run or (done < total and time.monotonic() >= stop_at):
+    for place, plan in plans.items():
+        left = _print_grid(plan, place)
+        if dry_run or (left > 0 and time.monotonic() >= stop_at):
             continue
-        begun = (place / "sweep.yaml").exists()
-        log = (
-            resume_sweep(place, runner, info, stop_at=stop_at)
-            if begun
-            else start_sweep(plan, place, runner, info, stop_at=stop_at)
-        )
-        winner = log.best()
-        if winner is None or any(trial.state == "open" for trial in log.trials):
-            continue
-        best.append(place / "best.yaml")
-        for sentence in at_edges(plan, winner):
-            typer.echo(f"{name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+        if _tune_row(plan, place, runner, quiet=quiet, stop_at=stop_at):
+            best.append(place / "best.yaml")
     if not dry_run and len(best) < len(rows):
         typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
         options = " ".join(f"--tuned {quote(str(file))}" for file in best)
         typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")
+
+
+def _print_grid(plan: Sweep, place: Path) -> int:
+    """A line on the grid of a row, whose name its folder has; how many of its configurations are left."""
+    from ocssl.common.console import short_value
+    from ocssl.sweeps.log import TrialLog
+
+    space = {setting: dict.fromkeys(plan.options(setting)) for setting in plan.space}
+    grid = " × ".join(f"{setting} {' '.join(map(short_value, values))}" for setting, values in space.items())
+    total = len(plan.listed())
+    done = sum(trial.state == "done" for trial in TrialLog(place / "trials.jsonl").trials)
+    typer.echo(f"{place.name}: {grid}, {total} runs in {place}, {done} done")
+    return total - done
+
+
+def _tune_row(plan: Sweep, place: Path, engine: Engine, *, quiet: bool, stop_at: float) -> bool:
+    """Start or resume the sweep of a row, whose name its folder has; whether there is a best configuration now."""
+    from ocssl.sweeps.driver import resume_sweep, start_sweep
+    from ocssl.sweeps.report import at_edges
+
+    info = line_printer(quiet=quiet)
+    if (place / "sweep.yaml").exists():
+        log = resume_sweep(place, engine, info, stop_at=stop_at)
+    else:
+        log = start_sweep(plan, place, engine, info, stop_at=stop_at)
+    best = log.best()
+    if best is None or any(trial.state == "open" for trial in log.trials):
+        return False
+    for sentence in at_edges(plan, best):
+        typer.echo(f"{place.name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
+    return True
 
 
 def _open(results: Path, *, new: bool = False) -> Store:

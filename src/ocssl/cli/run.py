@@ -77,16 +77,13 @@ def _start(settings: dict[str, Any], output: Path | None, progress: Progress) ->
 
 def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: Progress, force: bool) -> str:
     from ocssl.errors import ConfigError
-    from ocssl.results.result import read_result
-    from ocssl.runs.folder import RunFolder
-    from ocssl.runs.run import resume, with_changes
+    from ocssl.runs.run import read_finished, resume
 
     if output is not None:
         raise ConfigError("a resumed run stays in its folder; leave --output out")
-    if RunFolder(run).result.exists():
-        with_changes(RunFolder(run), settings)
+    if (result := read_finished(run, settings)) is not None:
         progress.info(f"'{run}' is finished already")
-        return _summary(run, read_result(run))
+        return _summary(run, result)
     return _summary(run, resume(run, settings, progress, force=force))
 
 

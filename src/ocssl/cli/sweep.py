@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ocssl.cli.flags import EngineName, deadline
+from ocssl.cli.flags import EngineName, deadline, line_printer
+
+if TYPE_CHECKING:
+    from ocssl.sweeps.log import Trial, TrialLog
+    from ocssl.sweeps.plan import Sweep
 
 
 def sweep(
@@ -37,26 +41,21 @@ def sweep(
 
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
-    import shlex
-
     from rich.console import Console
 
     from ocssl.common.yaml import assignments
-    from ocssl.engines import EngineOptions, make_engine
-    from ocssl.errors import ConfigError, MissingExtraError
-    from ocssl.plugins import as_flags
+    from ocssl.engines import make_engine
+    from ocssl.errors import ConfigError
     from ocssl.results.render.terminal import to_rich
     from ocssl.runs.config import read_settings
     from ocssl.sweeps.driver import go_on, read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
-    from ocssl.sweeps.report import at_edges, plot_scores, trial_table
+    from ocssl.sweeps.report import trial_table
 
-    def info(line: str) -> None:
-        if not quiet:
-            typer.echo(line, err=True)
-
-    stop_at = deadline(max_seconds)
-    pool = make_engine(EngineOptions(engine, workers, address, retries, gpus_per_run, quiet))
+    info, stop_at = line_printer(quiet=quiet), deadline(max_seconds)
+    pool = make_engine(
+        engine, workers=workers, address=address, retries=retries, gpus_per_run=gpus_per_run, quiet=quiet
+    )
     if (file is None) == (resume is None):
         raise ConfigError("give either a sweep FILE or --resume DIR")
     if resume is not None:
@@ -73,9 +72,21 @@ def sweep(
         many = f"{left} of {len(log.trials)} configurations are left"
         typer.echo(f"out of time, {many}; go on with: {go_on(place)}", err=True)
         return
-    best = log.best()
-    if best is None:
-        return
+    if (best := log.best()) is not None:
+        _print_best(plan, log, best, place)
+    if failed := sum(trial.state == "failed" for trial in log.trials):
+        typer.echo(f"{failed} of {len(log.trials)} configurations failed; the table says why", err=True)
+        raise typer.Exit(1)
+
+
+def _print_best(plan: Sweep, log: TrialLog, best: Trial, place: Path) -> None:
+    """Draw the scores, and say how the best configuration is run and whether a better one may lie beyond it."""
+    import shlex
+
+    from ocssl.errors import MissingExtraError
+    from ocssl.plugins import as_flags
+    from ocssl.sweeps.report import at_edges, plot_scores
+
     try:
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
@@ -84,6 +95,3 @@ def sweep(
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best):
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)
-    if failed := sum(trial.state == "failed" for trial in log.trials):
-        typer.echo(f"{failed} of {len(log.trials)} configurations failed; the table says why", err=True)
-        raise typer.Exit(1)

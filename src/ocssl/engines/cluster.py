@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.engines.jobs import POLL_SECONDS, Attempt, EngineOptions, Job, JobQueue, JobResult, run_once, worker_died
+from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
 from ocssl.errors import ConfigError, missing_extra
 
 OBJECT_STORE = 80 << 20  # bytes; results are small, and images are not sent
@@ -20,16 +20,19 @@ PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OCSSL_PLUGINS")
 class RayCluster:
     """Jobs as tasks that Ray places where resources are free. A task whose worker or machine dies is submitted again.
 
-    With ``options.address`` tasks run on that cluster, else on one that is started here and ends with the call.
+    With an address tasks run on that cluster, else on one that is started here and ends with the call.
     """
 
-    def __init__(self, options: EngineOptions) -> None:
-        self._options = options
+    def __init__(self, workers: int, retries: int, *, address: str | None, gpus_per_run: float | None) -> None:
+        self._workers = workers
+        self._retries = retries
+        self._address = address
+        self._gpus_per_run = gpus_per_run
         self._ray = _import_ray()
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
-        queue = JobQueue(jobs, self._options.retries)
+        queue = JobQueue(jobs, self._retries)
         pending: dict[Any, Job] = {}
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         with self._cluster(), StopRequest() as stop:
@@ -58,13 +61,13 @@ class RayCluster:
     def _gpus(self) -> float:
         """The fraction of a GPU that each task reserves."""
         whole = 1.0 if self._ray.cluster_resources().get("GPU", 0) >= 1 else 0.0
-        return whole if self._options.gpus_per_run is None else self._options.gpus_per_run
+        return whole if self._gpus_per_run is None else self._gpus_per_run
 
     @contextlib.contextmanager
     def _cluster(self) -> Iterator[None]:
-        address = self._options.address
+        address = self._address
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        own = {"num_cpus": self._options.workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        own = {"num_cpus": self._workers, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
         try:
             # Without "local", Ray would join any cluster that it finds on this machine.
             self._ray.init(address or "local", **quiet, **({} if address else own))

@@ -7,45 +7,22 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from ocssl.common.console import warn
 from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
 from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
 from ocssl.plugins import changed
-from ocssl.results.result import Result, read_result
+from ocssl.results.result import Result
 from ocssl.runs.evaluate import TransferResult, evaluate_on
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.presets import resolve
 from ocssl.runs.progress import Progress
-from ocssl.runs.run import resume, start, with_changes
+from ocssl.runs.run import read_finished, resume, start
 
 POLL_SECONDS = 0.5  # between two looks for a request to stop
 LOCK_SECONDS = 60.0  # a worker whose driver died saves its run and leaves the folder within this time
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """Where and how jobs run.
-
-    Attributes:
-        engine: ``local`` for this machine, ``ray`` for a Ray cluster (extra ``scale``).
-        workers: jobs at once on this machine; ``local`` with one worker uses this process. A running cluster is
-            limited by its own resources instead.
-        address: of a running Ray cluster.
-        retries: further attempts at a job whose worker died.
-        gpus_per_run: fraction of a GPU that Ray reserves for each job; None: a whole one where the cluster has any.
-            Local workers share the GPUs evenly.
-        quiet: no progress of jobs in this process.
-    """
-
-    engine: Literal["local", "ray"] = "local"
-    workers: int = 1
-    address: str | None = None
-    retries: int = 2
-    gpus_per_run: float | None = None
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,11 +119,9 @@ def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     if not folder.config.exists():
         return start(config, folder.path, progress)
     with locked(folder.path, wait=LOCK_SECONDS):
-        finished = folder.result.exists()
-    if not finished:
+        result = read_finished(folder.path, config.to_dict())
+    if result is None:
         return resume(folder.path, config.to_dict(), progress)
-    with_changes(folder, config.to_dict())  # refuses the result of another configuration
-    result = read_result(folder.path)
     if difference := changed(result.plugins, config.plugins()):
         raise ConfigError(f"since '{folder.path}' was finished, {difference}; remove that run, or undo the change")
     return result

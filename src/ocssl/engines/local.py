@@ -17,7 +17,7 @@ import torch
 
 from ocssl.common.console import print_warnings
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.engines.jobs import POLL_SECONDS, Attempt, EngineOptions, Job, JobQueue, JobResult, run_once, worker_died
+from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
 from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
 from ocssl.runs.progress import make_progress
 
@@ -27,15 +27,16 @@ class InProcess:
 
     max_parallel = 1
 
-    def __init__(self, options: EngineOptions) -> None:
-        self._options = options
+    def __init__(self, retries: int, *, quiet: bool) -> None:
+        self._retries = retries
+        self._quiet = quiet
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once, in the given order."""
-        queue = JobQueue(jobs, self._options.retries)
+        queue = JobQueue(jobs, self._retries)
         with StopRequest() as stop:  # for a request that comes between two runs
             while not stop.pending and (job := queue.take()) is not None:
-                progress = make_progress(quiet=self._options.quiet)
+                progress = make_progress(quiet=self._quiet)
                 progress.info(f"{job.name} in {job.folder}")
                 if (done := queue.settle(job, run_once(job, progress))) is not None:
                     yield done
@@ -47,9 +48,9 @@ class WorkerPool:
     A process that dies is replaced, and its run is resumed from the last checkpoint.
     """
 
-    def __init__(self, options: EngineOptions) -> None:
-        self.max_parallel = options.workers
-        self._retries = options.retries
+    def __init__(self, workers: int, retries: int) -> None:
+        self.max_parallel = workers
+        self._retries = retries
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""

@@ -99,6 +99,11 @@ class RunConfig(Options):
         return self.stream == "iid"
 
     @property
+    def strategy(self) -> str:
+        """The strategy as results name it: the learner's, or ``iid`` where the images arrive shuffled."""
+        return "iid" if self.iid else self.learner.strategy
+
+    @property
     def full_precision(self) -> bool:
         """Whether features are measured in float32, as the authors do; by default in the precision of training."""
         return self.protocol == "authors"
@@ -206,21 +211,12 @@ def read_names(given: Mapping[str, Any]) -> set[str]:
     return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 
 
-def check_names(given: Mapping[str, Any]) -> None:
-    """Refuse the first name that is no setting of a run."""
-    known = settings()
-    for name in given:
-        if name not in known:
-            raise unknown("setting", name, known, list_all=False)
-
-
 def read_settings(path: Path) -> dict[str, Any]:
     """Settings from a YAML file, after the plugins that it names were imported."""
-    given = take_plugins(from_file(path), path)
-    try:
-        check_names({str(name): value for name, value in given.items()})
-    except ConfigError as error:
-        raise ConfigError(f"'{path}': {error}") from error
+    given, known = take_plugins(from_file(path), path), settings()
+    for name in map(str, given):
+        if name not in known:
+            raise ConfigError(f"'{path}': {unknown('setting', name, known, list_all=False)}")
     return given
 
 

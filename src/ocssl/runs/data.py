@@ -121,17 +121,16 @@ class Splits:
         return 1 + max(int(subset.labels.max()) for subset in self.subsets)
 
 
-def load_splits(config: RunConfig, device: torch.device, dataset: str | None = None) -> Splits:
-    """Open the data set of a configuration.
-
-    Args:
-        dataset: another set than the configuration's, to measure on.
-    """
-    name = dataset or config.dataset
+def load_splits(config: RunConfig, device: torch.device) -> Splits:
+    """Open the data set of a configuration."""
 
     def whole(split: str) -> Subset:
         images = data.load(
-            name, split=split, root=config.data_root, image_size=config.learner.image_size, fit=config.learner.fit
+            config.dataset,
+            split=split,
+            root=config.data_root,
+            image_size=config.learner.image_size,
+            fit=config.learner.fit,
         )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
@@ -140,7 +139,7 @@ def load_splits(config: RunConfig, device: torch.device, dataset: str | None = N
     kept, held_out = split_validation(given.labels, config.validation_fraction, config.data_seed)
     if len(held_out) == 0:
         raise ConfigError(
-            f"validation_fraction {config.validation_fraction:g} holds out no image of {name}; raise it, or "
+            f"validation_fraction {config.validation_fraction:g} holds out no image of {config.dataset}; raise it, or "
             "samples_per_class"
         )
     train = Subset(given.dataset, given.indices[kept])
@@ -219,14 +218,18 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
     return Schedule(ends, classes, cost[samples // size - 1], stream.fingerprint(), stream)
 
 
-def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: int) -> Stream:
+def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int, **more: Any) -> Stream:
+    """The stream, in the order of the run's own seed and of the authors' classes where these are wanted."""
+    if getattr(config, "sample_order", "data") == "seed":
+        more["order_seed"] = config.learner.seed
+    if getattr(config, "class_order", "data") == "authors":
+        more["class_order"] = authors.CLASS_ORDERS[config.dataset]
     return kind.build(
         train.dataset.labels,
         indices=train.indices,
         data_seed=config.data_seed,
         stream_batch=stream_batch,
         column=train.dataset.source.column,
-        **_order(config),
         **more,
     )
 
@@ -244,16 +247,6 @@ def _check_indices(stream: Stream, train: Subset, name: str) -> None:
                 f"stream '{name}' has sample {int(wrong[0])} in experience {number}, which is not among the indices "
                 "that build() is given; draw from these alone"
             )
-
-
-def _order(config: RunConfig) -> dict[str, Any]:
-    """The run's own seed, where that orders the samples; the order of the classes, where the authors' is wanted."""
-    found: dict[str, Any] = {}
-    if getattr(config, "sample_order", "data") == "seed":
-        found["order_seed"] = config.learner.seed
-    if getattr(config, "class_order", "data") == "authors":
-        found["class_order"] = authors.CLASS_ORDERS[config.dataset]
-    return found
 
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:

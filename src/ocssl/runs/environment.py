@@ -1,10 +1,11 @@
-"""On what and with what a run was made."""
+"""The machine and the packages that a run is made with."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
+import stat
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import torch
 
+from ocssl.common.files import writing
+from ocssl.data.cache import cache_root
 from ocssl.distributed import current
 from ocssl.errors import ConfigError
 from ocssl.version import __version__
@@ -62,6 +65,25 @@ def runs_at_once() -> int:
     if not told.isdecimal() or int(told) < 1:
         raise ConfigError(f"{RUNS_AT_ONCE} must be a whole number from 1, not '{told}'")
     return int(told)
+
+
+def check_environment() -> None:
+    """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
+    runs_at_once()
+    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_kernels())
+
+
+def _kernels() -> Path:
+    """The folder of compiled kernels, which are code: each user's own, that nobody else may write to."""
+    user = os.getuid()
+    folder = cache_root() / f"compiled-{user}"
+    with writing(folder, ConfigError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != user or facts.st_mode & 0o022:
+        raise ConfigError(f"'{folder}' may be written by others, and compiled kernels are code; remove it")
+    return folder
 
 
 def revision() -> str:

@@ -6,10 +6,11 @@ features wait until a checkpoint or the end of the run needs them, or until they
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -192,33 +193,27 @@ def evaluate_on(
         cache: keep the features in the run's folder, and use those kept before.
     """
     folder, progress = RunFolder(run), progress or Progress()
-    before = folder.read_config()
-    name = dataset or before.dataset
-    # A run on a part of its own set does not decide how much of another set is measured on.
-    whole: dict[str, Any] = {} if name == before.dataset else {"samples_per_class": None}
-    if before.protocol == "authors" and name != before.dataset and name in authors.NORMALISATION:
-        whole["mean"], whole["std"] = authors.NORMALISATION[name]
-    config = before.change(**({"measure_on": "test"} | whole | dict(changes or {})))
+    config = _measuring_config(folder.read_config(), dataset, changes or {})
     learner = load_encoder(config, folder)
-    device = learner.train_state.device
-    splits = load_splits(config, device, name)
+    splits = load_splits(config, learner.train_state.device)
     queue = ProbeQueue(splits, config)
     with progress:
         began = time.perf_counter()
-        place = folder.path / "features" / f"{slug(name)}-{_features_key(folder, splits, config)}.safetensors"
-        features = _read_features(place, device) if cache else None
+        kept = _features_file(folder, splits, config) if cache else None
+        features = _read_features(kept, learner.train_state.device) if kept else None
         cached = features is not None
         if features is None:
             features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
-            if cache:
-                _keep(lambda: write_tensors(features._asdict(), place))
+            if kept:
+                with _warn_if_not_written():
+                    write_tensors(features._asdict(), kept)
         extracted = time.perf_counter()
-        queue.add(name, features)
-        linear = queue.run(progress.stage("probe"))[name]
+        queue.add(config.dataset, features)
+        linear = queue.run(progress.stage("probe"))[config.dataset]
         probed = time.perf_counter()
         neighbours = queue.knn(features)
         found = TransferResult(
-            dataset=name,
+            dataset=config.dataset,
             linear=linear.percent,
             knn=neighbours.percent,
             crops=config.eval_crops,
@@ -231,9 +226,23 @@ def evaluate_on(
             linear_seconds=probed - extracted,
             knn_seconds=time.perf_counter() - probed,
         )
-    file = slug(name) if found.crops == 1 else f"{slug(name)}-{found.crops}-crops"
-    _keep(lambda: _write_json(folder.path / "probes" / f"{file}.json", found))
+    file = slug(found.dataset) + (f"-{found.crops}-crops" if found.crops > 1 else "")
+    place = folder.path / "probes" / f"{file}.json"
+    with _warn_if_not_written(), writing(place):
+        place.parent.mkdir(exist_ok=True)
+        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")
     return found
+
+
+def _measuring_config(run: RunConfig, dataset: str | None, changes: Mapping[str, Any]) -> RunConfig:
+    """A run's configuration for measuring its encoder, on another data set if one is named."""
+    usual: dict[str, Any] = {"measure_on": "test"}
+    if dataset and dataset != run.dataset:
+        # A run on a part of its own set does not decide how much of another set is measured on.
+        usual |= {"dataset": dataset, "samples_per_class": None}
+        if run.protocol == "authors" and dataset in authors.NORMALISATION:
+            usual["mean"], usual["std"] = authors.NORMALISATION[dataset]
+    return run.change(**{**usual, **changes})
 
 
 def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
@@ -251,8 +260,8 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
     return learner
 
 
-def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
-    """Changes with the encoder, the images measured on, their normalisation and their crops."""
+def _features_file(folder: RunFolder, splits: Splits, config: RunConfig) -> Path:
+    """Its name changes with the encoder, the images measured on, their normalisation and their crops."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
     settings = config.learner.to_dict()
     digest.update(repr([settings.get(name) for name in ("mean", "std")]).encode())
@@ -261,7 +270,7 @@ def _features_key(folder: RunFolder, splits: Splits, config: RunConfig) -> str:
     for subset in splits.subsets:
         digest.update(subset.dataset.source.info.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
-    return digest.hexdigest()[:16]
+    return folder.path / "features" / f"{slug(config.dataset)}-{digest.hexdigest()[:16]}.safetensors"
 
 
 def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
@@ -273,14 +282,10 @@ def _read_features(place: Path, device: torch.device) -> SplitFeatures | None:
         raise CheckpointError(f"the cached features '{place}' cannot be read: {error}; remove them") from error
 
 
-def _keep(write: Callable[[], None]) -> None:
+@contextlib.contextmanager
+def _warn_if_not_written() -> Iterator[None]:
+    """For files that no number needs: one that cannot be written is warned of."""
     try:
-        write()
+        yield
     except CheckpointError as error:
         warn(str(error))
-
-
-def _write_json(place: Path, found: TransferResult) -> None:
-    with writing(place):
-        place.parent.mkdir(exist_ok=True)
-        atomic_write(place, json.dumps(found.model_dump(), indent=1) + "\n")

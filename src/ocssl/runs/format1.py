@@ -28,7 +28,7 @@ def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     dropped = {"strategy", "method", "memory", "protocol", "seed"}
     kept = {name: value for name, value in old.items() if name not in dropped}
     target = str(old["dataset"]).partition("->")[2]
-    names = names_of(config, plugins=())._asdict()  # it does not say which there were
+    names = names_of(config, plugins=())  # it does not say which there were
     names["name"] += f"-on-{target}" if target else ""
     return {**names, **kept, "config": config.to_dict(), "format": 2}
 
@@ -57,7 +57,7 @@ def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:
     """Facts that format 1 stores beside the configuration, as the configuration has them."""
     yield "dataset", config.dataset
     yield "protocol", config.protocol
-    yield "strategy", "iid" if config.iid else config.learner.strategy
+    yield "strategy", config.strategy
     yield "method", config.learner.method
     yield "memory", config.learner.memory
     yield "seed", config.learner.seed

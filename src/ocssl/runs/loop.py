@@ -83,8 +83,7 @@ class RunLoop:
         if self.learner.train_state.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.learner.train_state.device)
         with self._stop, self.progress:
-            self.trackers.warn = self.warn
-            self.trackers.begin(self.config, self.folder)
+            self.trackers.begin(self.config, self.folder, self.warn)
             summary: dict[str, float] = {}
             try:
                 try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
@@ -65,26 +65,28 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     {'stream': 'blurred'}
     """
     stream_batch, batch, passes = online_cost(config)
-    return _beyond(config, _preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
+    theirs = experiment(_preset(config, stream_batch=stream_batch, batch=batch, passes=passes))
+    fields, values = config.fields(), config.to_dict()
+    later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
+    ours = {**later, **experiment(config)}
+    # Of parts that the paper's run does not have, settings that are not at their default.
+    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
+    papers = _flat({**usual, **theirs})
+    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
 
 
-class RunNames(NamedTuple):
-    """Everything that an experiment is called; see the functions of the same names."""
-
-    key: str
-    label: str
-    name: str
-    overrides: dict[str, Any]
-
-
-def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> RunNames:
-    """All names of a run at once.
+def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> dict[str, Any]:
+    """All names of a run, by their keys in its result.
 
     Args:
         plugins: as :func:`experiment_key` takes them.
     """
-    changed = overrides(config)
-    return RunNames(experiment_key(config, plugins), label(config), _run_name(config, changed), changed)
+    return {
+        "key": experiment_key(config, plugins),
+        "label": label(config),
+        "name": run_name(config),
+        "overrides": overrides(config),
+    }
 
 
 def run_name(config: RunConfig) -> str:
@@ -95,14 +97,9 @@ def run_name(config: RunConfig) -> str:
     >>> run_name(resolve({"strategy": "er", "memory": "fifo", "budget": "high", "passes": 6, "lr": 0.2}))
     'cifar100-simsiam-er-fifo-high-clean-np6-lr0.2-seed0'
     """
-    return _run_name(config, overrides(config))
-
-
-def _run_name(config: RunConfig, changed: dict[str, Any]) -> str:
     learner = config.learner
-    what = "iid" if config.iid else learner.strategy
-    parts = [config.dataset, learner.method, what, learner.memory, config.budget, config.protocol]
-    name = "-".join(str(part) for part in [*parts, *_marks(config, changed)] if part)
+    parts = [config.dataset, learner.method, config.strategy, learner.memory, config.budget, config.protocol]
+    name = "-".join(str(part) for part in [*parts, *_marks(config)] if part)
     if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
         name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
     return slug(f"{name}-seed{learner.seed}", limit=200)
@@ -134,10 +131,10 @@ def _label(config: RunConfig) -> str:
     return name if config.learner.memory == parts.strategy.default_memory else f"{name}, {kept}"
 
 
-def _marks(config: RunConfig, changed: dict[str, Any]) -> list[str]:
+def _marks(config: RunConfig) -> list[str]:
     """What tells the run's name from that of the paper's run of the same strategy."""
     costs = zip(COSTS, online_cost(config), online_cost(_preset(config)), strict=True)
-    differing = {name: ours for name, ours, papers in costs if ours != papers} | dict(sorted(changed.items()))
+    differing = {name: ours for name, ours, papers in costs if ours != papers} | dict(sorted(overrides(config).items()))
     if "init_from" in differing:
         prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
         differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)
@@ -158,16 +155,6 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
 @lru_cache(maxsize=256)
 def _resolved(**given: Any) -> RunConfig:
     return resolve(given)
-
-
-def _beyond(config: RunConfig, preset: RunConfig) -> dict[str, Any]:
-    """Settings that the preset has differently; of parts that it does not have, those that are not at their default."""
-    theirs, fields, values = experiment(preset), config.fields(), config.to_dict()
-    later = {name: values[name] for name in theirs if name in values}  # at its default, where the paper's is not
-    ours = {**later, **experiment(config)}
-    usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
-    papers = _flat({**usual, **theirs})
-    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

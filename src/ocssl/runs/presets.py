@@ -14,7 +14,7 @@ from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
-from ocssl.results import names
+from ocssl.results.names import row_name
 from ocssl.results.published import read_csv
 from ocssl.runs.config import RunConfig, parse, read_names
 from ocssl.strategies.base import REPLAY_BATCH
@@ -178,21 +178,12 @@ def online_cost(config: RunConfig) -> tuple[int, int, int]:
     return learner.stream_batch, learner.batch, learner.passes
 
 
-def row_name(config: RunConfig) -> str:
-    """What the paper's tables call this run.
-
-    >>> row_name(resolve({"strategy": "er", "memory": "fifo"}))
-    'er-fifo'
-    """
-    return names.row_name("iid" if config.iid else config.learner.strategy, config.learner.memory)
-
-
 def paper_rows(config: RunConfig) -> list[dict[str, str]]:
     """The paper's hyperparameters for this strategy, objective, data set and budget."""
     base = config.dataset.partition(":")[0]
     dataset = base if base in ("cifar100", "imagenet100") else None
     dataset = dataset or ("imagenet100" if config.learner.image_size >= LARGE_IMAGES else "cifar100")
-    row = row_name(config)
+    row = row_name(config.strategy, config.learner.memory)
     row = "er-reservoir" if row == "er-minred" else row
     wanted = {"budget": config.budget, "method": row, "dataset": dataset, "ssl": config.learner.method or "-"}
     return [line for line in read_csv("hyperparameters") if all(line[key] == value for key, value in wanted.items())]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from ocssl.common.console import duration, open_bars, short_count
@@ -59,9 +58,7 @@ class Status:
 class Progress(AbstractContextManager["Progress"]):
     """Prints nothing. The base of the others; warnings go through :func:`ocssl.common.console.warn`."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leave the terminal as it was."""
 
     def update(self, status: Status, *, important: bool = False) -> None:
@@ -111,9 +108,7 @@ class BarProgress(Progress):
         self._work = self._bars.add_task("", total=None, facts="", visible=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def update(self, status: Status, *, important: bool = False) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 import torch
 
 from ocssl import checkpoint
-from ocssl.common.files import now, writing
-from ocssl.data.cache import cache_root
+from ocssl.common.files import now
 from ocssl.device import threads
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError, DataError
@@ -21,10 +19,10 @@ from ocssl.learner import Learner
 from ocssl.nn import Encoder
 from ocssl.nn.ema import copy_weights
 from ocssl.plugins import changed
-from ocssl.results.result import Result
+from ocssl.results.result import Result, read_result
 from ocssl.runs.config import RunConfig, merged, parse
 from ocssl.runs.data import Schedule, Splits, load_splits, make_schedule
-from ocssl.runs.environment import runs_at_once
+from ocssl.runs.environment import check_environment
 from ocssl.runs.folder import RunFolder, open_folder
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.progress import Progress
@@ -38,7 +36,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
 
     Nothing is written before everything that the configuration names was found and fits together.
     """
-    _check_environment()
+    check_environment()
     folder = open_folder(output)
     folder.check_free()
     trackers = _trackers(config)
@@ -69,9 +67,9 @@ def resume(
         changes: settings to have from now on; only those that affect no number may differ.
         force: go on with them all the same; the result's ``warnings`` name the first difference.
     """
-    _check_environment()
+    check_environment()
     folder = open_folder(path)
-    config = with_changes(folder, changes or {})
+    config = _with_changes(folder, changes or {})
     trackers = _trackers(config)
     with folder.lock():
         folder.remove_drafts()
@@ -94,6 +92,19 @@ def resume(
             return loop.complete()
 
 
+def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None:
+    """The result of a finished run; None where the run is not finished.
+
+    Args:
+        changes: as :func:`resume` takes them; refused where it would refuse them.
+    """
+    folder = RunFolder(path)
+    if not folder.result.exists():
+        return None
+    _with_changes(folder, changes)
+    return read_result(folder.path)
+
+
 def _refuse(folder: RunFolder, difference: str | None) -> None:
     if difference is not None:
         raise ConfigError(
@@ -102,7 +113,7 @@ def _refuse(folder: RunFolder, difference: str | None) -> None:
         )
 
 
-def with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
+def _with_changes(folder: RunFolder, changes: Mapping[str, Any]) -> RunConfig:
     """A run's configuration with changes; :class:`ConfigError` if one of them affects a number."""
     before = folder.read_config()
     old, new = before.to_dict(), merged(before.to_dict(), changes)
@@ -202,25 +213,6 @@ def _threads_in(saved: Mapping[str, Any]) -> int:
     """CPU threads of the run before it stopped, or of this process if the machine has fewer cores."""
     before = saved.get("threads")
     return before if isinstance(before, int) and 1 <= before <= (os.cpu_count() or 1) else torch.get_num_threads()
-
-
-def _check_environment() -> None:
-    """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
-    runs_at_once()
-    if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_kernels())
-
-
-def _kernels() -> Path:
-    """The folder of compiled kernels, which are code: each user's own, that nobody else may write to."""
-    user = os.getuid()
-    folder = cache_root() / f"compiled-{user}"
-    with writing(folder, ConfigError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != user or facts.st_mode & 0o022:
-        raise ConfigError(f"'{folder}' may be written by others, and compiled kernels are code; remove it")
-    return folder
 
 
 def _images(config: RunConfig, learner: Learner, state: RunState) -> tuple[Splits, Schedule]:

@@ -98,7 +98,7 @@ def make_result(
     named = {"untrained" if config.init_from is None else "initial": START} | {name: name for name in ENCODERLESS}
     floors = {name: state.measured[point] for name, point in named.items() if point in state.measured}
     return Result(
-        **names_of(config, provenance.plugins)._asdict(),
+        **names_of(config, provenance.plugins),
         dataset=config.dataset,
         budget=config.budget if config.budget and is_papers_budget(config) else "custom",
         final=linear.final if linear else None,

@@ -7,6 +7,7 @@ lost because a server was. A resumed run goes on under the name it had there.
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -38,15 +39,11 @@ class TensorBoardTracker(Tracker):
     """Event files in the run's folder."""
 
     def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise missing_extra("tensorboard", "tensorboard", "TensorBoard logs") from error
-        self._make = SummaryWriter
+        self._tensorboard = _import("torch.utils.tensorboard", "tensorboard", "TensorBoard logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         # Events that a killed run wrote after its last checkpoint are hidden by the ones written now.
-        self._writer = self._make(str(folder.path / "tensorboard"))
+        self._writer = self._tensorboard.SummaryWriter(str(folder.path / "tensorboard"))
         self._writer.add_text("config", f"```\n{config.to_yaml()}```")
 
     def log(self, numbers: Mapping[str, float], samples: int) -> None:
@@ -63,11 +60,7 @@ class WandbTracker(Tracker):
     """A W&B run, named after the folder."""
 
     def __init__(self) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise missing_extra("wandb", "wandb", "Weights & Biases logs") from error
-        self._wandb: Any = wandb
+        self._wandb = _import("wandb", "wandb", "Weights & Biases logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._run = self._wandb.init(
@@ -91,11 +84,7 @@ class MLflowTracker(Tracker):
     """An MLflow run, named after the folder."""
 
     def __init__(self) -> None:
-        try:
-            import mlflow
-        except ImportError as error:
-            raise missing_extra("mlflow", "mlflow", "MLflow logs") from error
-        self._mlflow: Any = mlflow
+        self._mlflow = _import("mlflow", "mlflow", "MLflow logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._mlflow.set_experiment("ocssl")
@@ -113,6 +102,14 @@ class MLflowTracker(Tracker):
     def end(self, summary: Mapping[str, float]) -> None:
         self._mlflow.log_metrics(dict(summary))
         self._mlflow.end_run()
+
+
+def _import(module: str, package: str, purpose: str) -> Any:
+    """An optional package, whose extra has its name."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_extra(package, package, purpose) from error
 
 
 def recall(folder: RunFolder, tracker: str) -> str | None:
@@ -133,27 +130,31 @@ KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": W
 """By the name that the setting ``trackers`` has for them."""
 
 
-class Trackers(Tracker):
-    """Several trackers as one.
+class Trackers:
+    """The trackers of a run; see :class:`Tracker`.
 
     Args:
         names: as the setting ``trackers`` has them.
-
-    Attributes:
-        warn: called when a tracker fails; that one is left out from then on.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = {name: KINDS[name]() for name in names}
-        self.warn: Callable[[str], None] = lambda text: None
 
-    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+    def begin(self, config: RunConfig, folder: RunFolder, warn: Callable[[str], None]) -> None:
+        """The run starts or goes on.
+
+        Args:
+            warn: called when a tracker fails; that one is left out from then on.
+        """
+        self._warn = warn
         self._each(lambda tracker: tracker.begin(config, folder))
 
     def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        """Numbers at a position of the stream."""
         self._each(lambda tracker: tracker.log(numbers, samples))
 
     def end(self, summary: Mapping[str, float]) -> None:
+        """The run is over, or stops for now."""
         self._each(lambda tracker: tracker.end(summary))
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
@@ -162,4 +163,4 @@ class Trackers(Tracker):
                 call(tracker)
             except Exception as error:  # whatever a foreign package may raise
                 del self._all[name]
-                self.warn(f"{name} failed and is left out from here on: {str(error)[:200]}")
+                self._warn(f"{name} failed and is left out from here on: {str(error)[:200]}")

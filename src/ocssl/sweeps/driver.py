@@ -153,10 +153,11 @@ def _jobs(
         if trial is None:
             yield None
             continue
+        runs = _runs(folder, trial)
         for seed in trial.missing:
             name = f"trial {trial.number}, seed {seed}"
             jobs[name] = trial, seed
-            yield Job(name, sweep.run_settings(trial.values, seed), folder / trial.folder / f"seed{seed}")
+            yield Job(name, sweep.run_settings(trial.values, seed), runs[seed].path)
 
 
 def _line(sweep: Sweep, log: TrialLog, trial: Trial, seed: int) -> str:

@@ -1,0 +1,149 @@
+"""``ocssl show``: the numbers of one run, finished or not, or of a live learner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ocssl.results import Result, Table
+    from ocssl.runs.folder import RunFolder
+
+
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="Folder of a run or of a live learner.")],
+    matrix: Annotated[bool, typer.Option("--matrix", help="Accuracy per experience's classes, too.")] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="Every setting, too.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a live learner's quality over time (PNG, SVG, PDF).")
+    ] = None,
+) -> None:
+    """Settings, progress and numbers of a run or a live learner.
+
+    Example: ocssl show runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0
+    """
+    import yaml
+    from rich.console import Console
+
+    from ocssl.results import read_result
+    from ocssl.results.render import to_rich
+    from ocssl.runs.folder import RunFolder
+
+    console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
+    if _is_state(run):
+        _show_state(console, run, plot)
+        return
+    result = read_result(run) if os.path.lexists(folder.result) else None
+    config = result.config if result else folder.read_config().to_dict()
+    for name, text in _summary(result) if result else _unfinished(folder):
+        console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
+    if result and matrix:
+        console.print(to_rich(_matrix(result)))
+    if settings:
+        console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a folder may be a live learner's, known without importing torch."""
+    return (path / "checkpoints").is_dir() and (path / "ledger.sqlite").exists()
+
+
+def _show_state(console: Console, path: Path, plot: Path | None) -> None:
+    from ocssl.common.files import check_output
+    from ocssl.errors import CheckpointError
+    from ocssl.live.life import along, is_state, life
+    from ocssl.results.render import sparkline
+    from ocssl.results.render.figures import Line, draw_lines, plot_kind
+
+    if not is_state(path):
+        raise CheckpointError(f"'{path}' has no checkpoint: nothing was learned there yet")
+    for name, text in life(path):
+        console.print(f"{name:<11} {text}" if name else text)
+    checks = along(path)
+    for name, title, scale in (("in_time", "in time, %", 100), ("rank", "rank", 1)):
+        values = [scale * value for value in checks[name]]
+        if len(values) > 1:
+            console.print(f"{title:<11} {sparkline(values)}  {values[0]:.1f} to {values[-1]:.1f}")
+    if plot is not None:
+        check_output(plot, plot_kind(plot))
+        names = {"in_time": "the learner", "published": "published encoder", "start": "at the start"}
+        lines = [
+            Line(title, checks["seen"], [100 * y for y in checks[name]], dash="" if name in names else "2 3")
+            for name, title in (names | {"pixels": "raw pixels", "colours": "colours"}).items()
+        ]
+        draw_lines(lines, plot, y_title="neighbours in time, %")
+        console.print(f"wrote {plot}")
+
+
+def _summary(result: Result) -> Iterator[tuple[str, str]]:
+    from ocssl.common.console import duration, percent
+
+    yield "run", ", ".join(filter(None, (result.title, *words(result))))
+    yield "Final", f"{percent(result.final)} %"
+    yield "Avg", f"{percent(result.avg)} %"
+    yield "along", _along(result.curve)
+    if result.knn:
+        yield "k-NN", f"Final {percent(result.knn.final)} %, Avg {percent(result.knn.avg)} %"
+    if result.forgetting is not None:
+        yield "forgetting", f"{result.forgetting:.2f} points"
+    yield from ((name, f"{percent(value)} %") for name, value in result.references.items())
+    yield "CBP", f"{result.cbp_spent:,} of {result.cbp_planned:,} planned"
+    preparing = f"{duration(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
+    yield "time", f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
+    device = result.hardware.get("gpu") or result.hardware.get("cpu")
+    if result.plugins:
+        yield "plugins", ", ".join(f"{plugin.module} {(plugin.digest or 'unknown')[:8]}" for plugin in result.plugins)
+    yield "made", f"{result.finished} by {result.code} on {device or 'an unknown device'}"
+    yield from (("warning", warning) for warning in result.warnings)
+
+
+def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
+    from ocssl.errors import CheckpointError
+    from ocssl.results.names import setting_text
+    from ocssl.runs.naming import label, overrides
+
+    lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
+    words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
+    yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
+    try:
+        if train := [line for line in lines if line["kind"] == "train"]:
+            samples, cbp, loss = train[-1]["samples"], train[-1]["cbp"], train[-1]["losses"]["total"]
+            yield "got to", f"image {samples}, CBP {cbp:,}, loss {loss:.4f}"
+        points = [line for line in lines if line["kind"] == "probe"]  # version 0.1 wrote moment for point
+        if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
+            yield "along", _along(probes)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"'{folder.metrics}' holds a line that is none of a run: {error!r}") from error
+    yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
+    yield "resume with", folder.go_on
+
+
+def _along(curve: list[float]) -> str:
+    from ocssl.results.render import sparkline
+
+    return sparkline(curve) + "  " + " ".join(f"{value:.1f}" for value in curve)
+
+
+def _matrix(result: Result) -> Table:
+    from ocssl.results import Table, TableColumn, TableRow, Value
+
+    columns = tuple(TableColumn(f"e{number + 1}") for number in range(len(result.experiences)))
+    values = [tuple(Value(value, digits=0) for value in row) for row in result.matrix]
+    return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
+
+
+def words(*results: Result) -> list[str]:
+    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
+    from ocssl.results.names import heading
+
+    result = results[0]
+    seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
+    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
+    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
+    return [*what, f"{heading(result.protocol)} protocol", images, seeds]
