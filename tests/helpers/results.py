@@ -1,4 +1,4 @@
-"""Result files that no run made: a published one with other numbers and settings."""
+"""Result files: a published one with other numbers and settings, and the rows that a folder of them fills."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ocssl.results.result import read_result
+from ocssl.results import Row, find_table, read_result, read_results, sections_of
 from ocssl.runs.config import RunConfig
 from ocssl.runs.naming import names_of
 from ocssl.runs.presets import resolve
@@ -35,3 +35,9 @@ def put(folder: Path, name: str, found: dict[str, Any]) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(found))
     return path
+
+
+def smoke_rows(results: Path) -> dict[str, Row]:
+    """The rows of the table ``smoke`` under the clean protocol, by name."""
+    found = sections_of(read_results(results), find_table("smoke"))
+    return {row.name: row for section in found if section.protocol == "clean" for row in section.rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -221,19 +221,20 @@ def run(
             raise ConfigError(
                 f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out"
             )
-    chosen, changes = select_rows(papers, _words(methods)), _changes(data_root, settings)
-    values, which = None, (papers[0].id, choose_dataset(papers[0], dataset), protocol)
+    chosen = [(paper, choose_dataset(paper, dataset), rows) for paper, rows in select_rows(papers, _words(methods))]
+    values = None
     if tuned:
         if len(papers) > 1:
             raise ConfigError("tuned values are for the rows of one table; name one table")
+        ((paper, where, rows),) = chosen
+        which = paper.id, where, protocol
         values = merge_values(tuned, which)
-        chosen = _rows_with(values, chosen)
-    plans = []
-    for table, rows in chosen.items():
-        where = choose_dataset(find_table(table), dataset)
+        chosen = [(paper, where, _with_values(rows, values))]
+    plans, changes = [], _changes(data_root, settings)
+    for paper, where, rows in chosen:
         part = make_plan(store, rows, where, protocol, _seeds(seeds), tuned=values, changes=changes, runs=runs)
         done = len(part.wanted) - len(part.missing)
-        console.print(f"{table}, {where}, {protocol} protocol: {done} of {len(part.wanted)} runs are done")
+        console.print(f"{paper.id}, {where}, {protocol} protocol: {done} of {len(part.wanted)} runs are done")
         plans.append(part)
     plan = join_plans(plans)
     if plan.departs:
@@ -254,12 +255,12 @@ def run(
         raise typer.Exit(1)
 
 
-def _rows_with(values: TunedValues, chosen: Mapping[str, Sequence[PaperRow]]) -> dict[str, tuple[PaperRow, ...]]:
-    """The rows by table that have tuned values; it is refused if none has."""
+def _with_values(rows: Sequence[PaperRow], values: TunedValues) -> tuple[PaperRow, ...]:
+    """The rows that have tuned values; it is refused if none has."""
     from ocssl.errors import ConfigError
 
-    found = {table: tuple(row for row in rows if row.name in values) for table, rows in chosen.items()}
-    if not any(found.values()):
+    found = tuple(row for row in rows if row.name in values)
+    if not found:
         raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values) or 'no row'}")
     return found
 

@@ -107,28 +107,24 @@ def join_plans(plans: Iterable[TablePlan]) -> TablePlan:
     )
 
 
-def select_rows(tables: Sequence[PaperTable], names: Sequence[str]) -> dict[str, tuple[PaperRow, ...]]:
-    """The rows of these names by the id of their table; no name stands for all rows.
+def select_rows(tables: Sequence[PaperTable], names: Sequence[str]) -> list[tuple[PaperTable, tuple[PaperRow, ...]]]:
+    """Each table with its rows of these names; no name stands for all rows.
 
-    With several tables each name must be known to one of them.
+    A table without such rows is left out, but one of the tables must know each name.
 
     >>> from ocssl.results.tables import find_table
     >>> tables = [find_table("tau"), find_table("buffers")]
-    >>> {table: len(rows) for table, rows in select_rows(tables, ["cla-e"]).items()}
-    {'tau': 4, 'buffers': 3}
-    >>> list(select_rows(tables, ["cla-e-tau0.9"]))
+    >>> [(table.id, len(rows)) for table, rows in select_rows(tables, ["cla-e"])]
+    [('tau', 4), ('buffers', 3)]
+    >>> [table.id for table, _ in select_rows(tables, ["cla-e-tau0.9"])]
     ['tau']
     """
-    known = dict.fromkeys(row.name for table in tables for row in table.rows)
     for name in names:
         if not any(name in table.names for table in tables):
+            known = dict.fromkeys(row.name for table in tables for row in table.rows)
             raise unknown("row of table " + " or ".join(f"'{table.id}'" for table in tables), name, known)
-    chosen = {}
-    for table in tables:
-        own = [name for name in names if name in table.names]
-        if own or not names:
-            chosen[table.id] = table.select(own)
-    return chosen
+    chosen = [(table, [name for name in names if name in table.names]) for table in tables]
+    return [(table, table.select(own)) for table, own in chosen if own or not names]
 
 
 def configure(

@@ -120,7 +120,8 @@ class PaperTable:
     @property
     def names(self) -> set[str]:
         """The names that :meth:`select` takes: those of its rows and of their strategies."""
-        return {row.name for row in self.rows} | {str(row.settings.get("strategy")) for row in self.rows}
+        strategies = {row.settings["strategy"] for row in self.rows if "strategy" in row.settings}
+        return {row.name for row in self.rows} | strategies
 
     def row(self, name: str) -> PaperRow:
         """The row of that name."""

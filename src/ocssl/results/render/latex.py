@@ -58,7 +58,7 @@ def _float(section: Section) -> Iterator[str]:
     if any(below):
         yield r"\par\medskip"
         yield from _tabular(_part(table, below))
-    yield from (rf"\par\smallskip {escape(note)}" for note in (*table.notes, seeds_note(section)))
+    yield from (rf"\par\smallskip {escape(note)}" for note in filter(None, (*table.notes, seeds_note(section))))
     yield r"\end{table}"
 
 
