@@ -97,7 +97,7 @@ def named(section: Section) -> str:
 
 
 def signed(points: float) -> str:
-    return f"{points:+.1f}".replace("-", "−")
+    return f"{points:+z.1f}".replace("-", "−")
 
 
 def ends(values: Mapping[str, float], shown: str = "{:.1f}") -> str:
@@ -285,6 +285,37 @@ def past_paper(report: Report) -> Iterator[str]:
             yield f"{'; '.join(said)} ({seeds_said(row.ours.runs)})."
 
 
+def many_views(store: Store) -> Iterator[str]:
+    """Our own strategy beside i.i.d. training with its objective, and by k-NN beside the paper's strategies."""
+    found = {name: sections_of(store, find_table(name))[0] for name in ("multiview", "high-simsiam", "low-simsiam")}
+    rows = {row.name: row for row in found["multiview"].rows}
+    for budget, beside in {"low": "low", "middle": "high", "high": "high"}.items():
+        row, iid = rows[f"multiview-r-{budget}"], rows[f"iid-views-{budget}"]
+        for name, number in {"Final": "final", "k-NN Final": "knn_final"}.items():
+            points = paired_difference(getattr(row.ours, number), getattr(iid.ours, number))
+            if points is not None and points.n > 1:
+                interval = f"{signed(points.low)} to {signed(points.high)}"
+                yield f"{row.label}, {name} less i.i.d. training: {signed(points.mean)} (95 % interval {interval})."
+        theirs = found[f"{beside}-simsiam"]
+        if row.ours.runs and theirs.content:
+            online, bounds = (_knn(theirs, ranked) for ranked in (True, False))
+            said = [f"{best} {online[best]:.1f}" for best in sorted(online, key=online.__getitem__)[-1:]]
+            said += [f"{label}, which is told borders, {bounds[label]:.1f}" for label in bounds if "CaSSLe-R" in label]
+            at = "" if budget == beside else f" at {beside} CBP"
+            yield f"{row.label}, k-NN Final {fmean(row.ours.knn_final.values()):.1f};{at} {'; '.join(said)}."
+
+
+def _knn(section: Section, ranked: bool) -> dict[str, float]:
+    """Mean k-NN Final by label, with the paper's values and with ours."""
+    groups = {
+        f"{section.label(row)}{', tuned' if group is not row.ours else ''}": group
+        for row in section.rows
+        for group in row.distinct
+        if row.ranked == ranked and group.knn_final
+    }
+    return {label: fmean(group.knn_final.values()) for label, group in groups.items()}
+
+
 def listed(lines: Iterable[str]) -> str:
     return "\n" + ("".join(f"- {line}\n" for line in lines) or "Not run yet.\n")
 
@@ -327,6 +358,7 @@ def multiview(page: str, store: Store, tuning: Path) -> str:
     """
     trials = [_best_trials(tuning / f"multiview-{name}") for name in SEARCH]
     page = between(page, "search", "\n" + "\n".join(trials))
+    page = between(page, "many views", listed(many_views(store)))
     for name, table in TABLES.items():
         if name.startswith("multiview"):
             filled = [section for section in sections_of(store, table) if section.content]
