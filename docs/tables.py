@@ -41,6 +41,7 @@ PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
+BESIDE = {"low": "low", "middle": "high", "high": "high"}  # our own strategy's budgets, and the paper's table beside
 ADAPTED = {
     "cars": "Photographs of 98 makes of cars, EfficientNet-Lite0 at 128 pixels",
     "photos": "Photographs of 100 classes of objects, EfficientNet-Lite0 at 224 pixels",
@@ -271,15 +272,16 @@ def tuned(report: Report) -> Iterator[str]:
 
 def past_paper(report: Report) -> Iterator[str]:
     """Final, Avg and k-NN Final of our own strategy and of the best one of the paper at the same CBP."""
-    for row in (row for section in sections(report, "multiview") for row in section.rows):
-        table = row.name.replace("multiview-r-", "") + "-simsiam"
-        if row.ours.runs and table in MAIN:
-            (theirs,) = sections(report, table, protocol="clean")
+    rows = {row.name: row for section in sections(report, "multiview") for row in section.rows}
+    for budget, beside in BESIDE.items():
+        row = rows.get(f"multiview-r-{budget}")
+        if row is not None and row.ours.runs:
+            (theirs,) = sections(report, f"{beside}-simsiam", protocol="clean")
             best = max(
                 (other for other in theirs.rows if other.ranked), key=lambda other: fmean(other.ours.final.values())
             )
             said = []
-            for name, one in ((row.label, row.ours), (theirs.label(best), best.ours)):
+            for name, one in ((row.label, row.ours), (f"{theirs.label(best)}, {beside} CBP", best.ours)):
                 numbers = [fmean(values.values()) for values in (one.final, one.avg, one.knn_final)]
                 said.append(f"{name}: {' / '.join(f'{number:.1f}' for number in numbers)}")
             yield f"{'; '.join(said)} ({seeds_said(row.ours.runs)})."
@@ -289,7 +291,7 @@ def many_views(store: Store) -> Iterator[str]:
     """Our own strategy beside i.i.d. training with its objective, and by k-NN beside the paper's strategies."""
     found = {name: sections_of(store, find_table(name))[0] for name in ("multiview", "high-simsiam", "low-simsiam")}
     rows = {row.name: row for row in found["multiview"].rows}
-    for budget, beside in {"low": "low", "middle": "high", "high": "high"}.items():
+    for budget, beside in BESIDE.items():
         row, iid = rows[f"multiview-r-{budget}"], rows[f"iid-views-{budget}"]
         for name, number in {"Final": "final", "k-NN Final": "knn_final"}.items():
             points = paired_difference(getattr(row.ours, number), getattr(iid.ours, number))
@@ -300,9 +302,9 @@ def many_views(store: Store) -> Iterator[str]:
         if row.ours.runs and theirs.content:
             online, bounds = (_knn(theirs, ranked) for ranked in (True, False))
             said = [f"{best} {online[best]:.1f}" for best in sorted(online, key=online.__getitem__)[-1:]]
-            said += [f"{label}, which is told borders, {bounds[label]:.1f}" for label in bounds if "CaSSLe-R" in label]
-            at = "" if budget == beside else f" at {beside} CBP"
-            yield f"{row.label}, k-NN Final {fmean(row.ours.knn_final.values()):.1f};{at} {'; '.join(said)}."
+            said += [f"{label} (told borders) {bounds[label]:.1f}" for label in bounds if "CaSSLe-R" in label]
+            known = fmean(row.ours.knn_final.values())
+            yield f"{row.label}, k-NN Final {known:.1f}; at {beside} CBP {', '.join(said)}."
 
 
 def _knn(section: Section, ranked: bool) -> dict[str, float]:

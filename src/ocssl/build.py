@@ -50,8 +50,9 @@ def _train_state(
     trained = [p for module in (encoder, strategy) for p in module.parameters() if p.requires_grad]
     optimizer = parts.optimizer(trained, config.select(parts.optimizer.Options), fused=device.type == "cuda")
     optimizer.divide(strategy.groups(encoder))
-    averaged = config.average and strategy.average is None
-    average = Average(strategy.deployed(encoder), config.average).to(device) if averaged else None
+    average = None
+    if config.average and strategy.average is None:
+        average = Average(strategy.deployed(encoder), config.average, config.average_power).to(device)
     low_precision = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda")
     return TrainState(
         encoder=encoder,
@@ -99,6 +100,7 @@ def _networks(
         stream_batch=config.stream_batch,
         batch=config.batch,
         average=config.average,
+        average_power=config.average_power,
         teacher=teacher,
         teacher_dim=teacher_dim,
     )

@@ -133,6 +133,15 @@ class LearnerConfig(Options):
         lt=1,
         since="0.2",
     )
+    average_power: float = setting(
+        0.0,
+        "Power γ that makes that average short at first: step s weighs as s^γ, and the average reaches back over about "
+        "1/(γ + 1) of all steps, until the decay `average` is reached; 0: all first steps weigh the same.",
+        symbol="γ",
+        ge=0,
+        le=1000,
+        since="0.2",
+    )
     precision: Literal["auto", "fp32", "bf16", "fp64"] = setting(
         "auto", "Precision of the forward pass; `auto` is bf16 on a GPU and fp32 elsewhere.", affects="numbers"
     )
@@ -439,6 +448,8 @@ def _check(config: LearnerConfig, parts: Parts) -> None:
         raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {config.pixel_range}")
     if config.early_passes != 1 and config.early_images == 0:
         raise ConfigError("early_passes is for the first early_images images; set early_images, too")
+    if config.average_power and not config.average:
+        raise ConfigError("average_power needs an average; set average above 0, e.g. 0.9998")
     if config.stream_batch == 1 and not config.joint_views:
         raise ConfigError(
             "stream_batch must be at least 2 with joint_views=False: batch norm needs two samples per pass"

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ocssl.nn import ema_update, frozen_copy
-from ocssl.nn.ema import copy_weights
+from ocssl.nn.ema import Average, copy_weights
 
 
 def small_network() -> nn.Sequential:
@@ -29,6 +29,29 @@ def test_a_moving_average_has_its_closed_form_after_many_updates(tau):
     for i, parameter in enumerate(teacher.parameters()):
         expected = tau**n * start[i] + (1 - tau) * sum(tau ** (n - 1 - k) * history[k][i] for k in range(n))
         torch.testing.assert_close(parameter.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def averaged(values: list[float], tau: float, power: float) -> float:
+    network = nn.Linear(1, 1, bias=False).double()
+    average = Average(network, tau, power)
+    for value in values:
+        nn.init.constant_(network.weight, value)
+        average.update(network)
+    return average.network.weight.item()
+
+
+@pytest.mark.parametrize(("power", "weights"), [(1.0, [1, 2, 3, 4, 5]), (2.0, [1, 3, 6, 10, 15])])
+def test_steps_weigh_as_a_power_until_the_decay_is_reached(power: float, weights: list[int]) -> None:
+    """The weight of step s is s (s + 1) … (s + γ − 1) / γ! for a whole γ."""
+    values = [3.0, -1.0, 4.0, 1.0, -5.0]
+    expected = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+    assert averaged(values, 0.9999, power) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_power_never_makes_the_average_longer_than_its_decay() -> None:
+    values = [1.0] * 200 + [0.0] * 10
+    assert averaged(values, 0.8, 2.0) == pytest.approx(0.8**10, rel=1e-6)
+    assert averaged(values, 0.9999, 2.0) > 0.8
 
 
 def test_the_average_runs_over_parameters_only():

@@ -88,6 +88,8 @@ CHANGES: list[dict[str, object]] = [
     {"early_passes": 5, "early_images": 100},
     {"early_passes": 4, "early_images": 200},
     {"early_images": 100},
+    {"average": 0.99},
+    {"average": 0.99, "average_power": 4.0},
     {"probe": {"lr": 0.1}},
     {"probe": {"lr": 0.2}},
     {"init_from": "runs/cifar100-simsiam-er-fifo-high-clean-seed0"},
@@ -131,7 +133,6 @@ def another(name: str, value: object) -> object:
     """A value that a setting takes and does not have."""
     given: dict[str, object] = {
         "cbp": 1000,
-        "average": 0.99,
         "aligner_dim": 64,
         "evaluate": "final",
         "measure_on": "validation",

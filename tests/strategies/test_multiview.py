@@ -38,6 +38,8 @@ def test_it_keeps_the_contract(settings: dict[str, object]) -> None:
 def test_an_average_to_align_to_is_needed() -> None:
     with pytest.raises(ConfigError, match="set average above 0"):
         small_learner("multiview-r", align_to="average", average=0.0)
+    with pytest.raises(ConfigError, match="average_power needs an average"):
+        small_learner("multiview-r", average_power=4.0, average=0.0)
 
 
 def test_eight_views_cost_at_most_what_two_of_the_paper_do() -> None:

@@ -42,14 +42,18 @@ def ema_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 
 
 class Average(nn.Module):
-    """A moving average of a network's weights: θ̄ₜ ← θ̄ₜ₋₁ + (θₜ − θ̄ₜ₋₁)(1 − τ)/(1 − τᵗ).
+    """A moving average of a network's weights: θ̄ₜ ← θ̄ₜ₋₁ + (θₜ − θ̄ₜ₋₁) max[(1 − τ)/(1 − τᵗ), (γ + 1)/(t + γ)].
 
-    This is the exponential moving average with its bias corrected: after one step it is the network itself, after many
-    it forgets at the rate τ. Buffers, such as the statistics of batch norm, are averaged too; integers are copied.
+    With γ = 0 this is the exponential moving average with its bias corrected: after one step it is the network itself,
+    after many it forgets at the rate τ. With γ > 0 it is the polynomial-decay average (Shamir and Zhang, ICML 2013)
+    until that forgets as slowly as τ: the weight of step s grows as s^γ, so that the average always reaches back over
+    the same share of all steps, about 1/(γ + 1). Buffers, such as the statistics of batch norm, are averaged too;
+    integers are copied.
 
     Args:
         network: what is averaged; a copy of it is made.
-        tau: decay of the average.
+        tau: decay τ of the average.
+        power: γ.
 
     >>> source = nn.Linear(1, 1, bias=False)
     >>> average = Average(source, tau=0.5)
@@ -62,17 +66,20 @@ class Average(nn.Module):
 
     steps: Tensor
 
-    def __init__(self, network: nn.Module, tau: float) -> None:
+    def __init__(self, network: nn.Module, tau: float, power: float = 0.0) -> None:
         super().__init__()
         self.network = frozen_copy(network)
-        self.tau = tau
+        self.tau, self.power = tau, power
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def update(self, source: nn.Module) -> None:
         """Include the present weights of ``source``, which has the architecture of the network."""
         self.steps.add_(1)
-        weight = (1 - self.tau) / (1 - self.tau ** self.steps.double())
+        steps = self.steps.double()
+        weight = (1 - self.tau) / (1 - self.tau**steps)
+        if self.power:
+            weight = torch.maximum(weight, (self.power + 1) / (steps + self.power))
         pairs: list[tuple[Tensor, Tensor]] = [*zip(self.network.parameters(), source.parameters(), strict=True)]
         for mine, new in zip(self.network.buffers(), source.buffers(), strict=True):
             if mine.is_floating_point():

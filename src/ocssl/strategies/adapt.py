@@ -137,7 +137,7 @@ class Adapt(Strategy):
         nn.init.eye_(linear.weight)
         self.aligner = Head(linear).requires_grad_(self.omega > 0)
         self.original = Original(setup.encoder)
-        self.average = Average(backbone, setup.average)
+        self.average = Average(backbone, setup.average, setup.average_power)
         self.mixed = frozen_copy(backbone)
         self.share = options.mix
         """Share of what was learned in the deployed weights; :meth:`remix` changes it."""

@@ -48,6 +48,7 @@ class Setup:
         image_size: side of the views.
         stream_batch, batch: the paper's b_s and b.
         average: decay of the moving average that is deployed; 0: none.
+        average_power: its power γ, see :class:`ocssl.nn.ema.Average`.
         teacher: a trained network of any architecture, from the encoder's images to ``(n, teacher_dim)``; None: none.
     """
 
@@ -59,6 +60,7 @@ class Setup:
     stream_batch: int
     batch: int
     average: float = 0.0
+    average_power: float = 0.0
     teacher: nn.Module | None = None
     teacher_dim: int = 0
 
