@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from drawing import draw
+from PIL import Image
 from torch import Tensor
 
 from helpers.command import TINY
@@ -17,6 +18,7 @@ from ocssl import data
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import decode
 from ocssl.runs import data as run_data
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import DeviceDataset, Prefetcher, Schedule, Subset, load_splits, make_schedule
@@ -52,6 +54,18 @@ def test_it_is_scored_on_the_held_out_images_which_the_stream_does_not_hold(unte
     assert len(splits.train) == 36
     assert splits.test.indices.tolist() == splits.validation.indices.tolist()
     assert not set(splits.test.indices.tolist()) & set(splits.train.indices.tolist())
+
+
+def test_images_of_twelve_bits_are_read_in_the_range_of_the_learner(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    for place in (f"{split}/{label}/{number}.png" for split in ("train", "test") for label in "ab" for number in "01"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 4096, (8, 8), dtype=np.uint16)).save(tmp_path / place)
+    given = {"dataset": f"folder:{tmp_path}", "pixel_range": [0, 4095], "validation_fraction": 0.5}
+    config = resolve({name: TINY[name] for name in ("image_size", "device")} | given)
+    for part in load_splits(config, torch.device("cpu")).subsets:
+        assert part[:].max() > 200
+    assert torch.equal(part[:1][0], torch.from_numpy(decode(tmp_path / "test/a/0.png", 8, "crop", (0, 4095))))
 
 
 # ---------------------------------------------------------------------- schedule

@@ -33,7 +33,7 @@ from ocssl.common.files import read_file
 from ocssl.data.dataset import Columns, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
 from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import Fit
+from ocssl.imaging import Fit, PixelRange
 from ocssl.registry import unknown
 
 OnBadImage = Literal["error", "skip"]
@@ -54,11 +54,13 @@ class Decoding:
         image_size: side length to resize to; None keeps that of the first image, which all must then have.
         fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
         on_bad_image: ``"error"`` stops at an image that cannot be used; ``"skip"`` leaves it out.
+        pixel_range: black and white of images with more than 8 bits or floating point numbers.
     """
 
     image_size: int | None = None
     fit: Fit = "crop"
     on_bad_image: OnBadImage = "error"
+    pixel_range: PixelRange | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None and self.image_size < 1:
@@ -77,7 +79,8 @@ def cache_root() -> Path:
 def cache_folder(reader: Reader, name: str, decoding: Decoding) -> Path:
     """The folder that holds, or will hold, this set decoded in this way."""
     squash = "squash\n" if decoding.fit == "squash" else ""
-    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
+    deep = f"pixel_range {decoding.pixel_range}\n" if decoding.pixel_range else ""
+    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{deep}{reader.identity()}".encode()).hexdigest()
     # Not files.slug: caches of earlier versions have these names.
     return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
 

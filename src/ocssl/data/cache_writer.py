@@ -189,7 +189,7 @@ def _decode_chunk(start: int, items: list[Item], size: int, decoding: Decoding) 
     skipped: list[tuple[int, str, str]] = []
     for position, item in enumerate(items, start):
         try:
-            image = item.decode(decoding.image_size, decoding.fit)
+            image = item.decode(decoding.image_size, decoding.fit, decoding.pixel_range)
             side = image.shape[-1]
             if side != size:  # without image_size, all must have the size of the first
                 raise BadImage(
@@ -211,7 +211,7 @@ def _first_size(items: Iterable[Item], decoding: Decoding) -> tuple[int | None, 
     for item in items:
         looked_at.append(item)
         try:
-            return item.decode().shape[-1], looked_at
+            return item.decode(pixel_range=decoding.pixel_range).shape[-1], looked_at
         except BadImage as problem:
             if decoding.on_bad_image == "error":
                 raise _bad_image(item.name, str(problem)) from problem

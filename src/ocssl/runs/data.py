@@ -131,6 +131,7 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
             root=config.data_root,
             image_size=config.learner.image_size,
             fit=config.learner.fit,
+            pixel_range=config.learner.pixel_range,
         )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
