@@ -186,7 +186,7 @@ def check_pixel_range(pixel_range: PixelRange | None) -> PixelRange | None:
         return None
     try:
         low, high = map(float, pixel_range)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         low = high = math.nan
     if not -math.inf < low < high < math.inf:
         raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {pixel_range!r}")

@@ -54,7 +54,7 @@ def cached(reader: Reader, info: DatasetInfo, decoding: Decoding, *, check: bool
     Args:
         check: read the whole cache and compare its checksums.
     """
-    folder = cache_folder(reader, info.name, decoding)
+    folder = cache_folder(info.name, reader.identity(), decoding)
     if not is_prepared(folder):
         with writing_cache(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def write_cache(reader: Reader, folder: Path, decoding: Decoding, show: bool | N
     if rows == 0:
         raise _nothing_usable(reader, len(skipped))
     checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
-    index = CacheIndex(VERSION, size, rows, labels is not None, classes, checksums, skipped)
+    index = CacheIndex(VERSION, size, rows, labels is not None, classes, checksums, skipped, decoding.pixel_range)
     with writing_cache(folder):
         if labels is not None:
             np.save(draft / LABELS, labels)

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.data.cache import Decoding, OnBadImage, cache_folder, cache_root, is_prepared, open_cache
+from ocssl.data.cache import Decoding, OnBadImage, cache_root, find_caches, open_cache
 from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
@@ -120,10 +120,13 @@ class SplitStatus:
 def status(address: str, split: str, *, root: str | Path | None = None, image_size: int | None = None) -> SplitStatus:
     """Whether a split of a named set or an address is there, without decoding or downloading anything.
 
+    Args:
+        image_size: count only what is decoded to this side length.
+
     >>> status("shapes", "train")
     SplitStatus(state='ready', detail='drawn by code')
     """
-    decoding = Decoding(image_size)
+    wanted = Decoding(image_size)
     spec = None if is_address(address) else dataset_spec(address)
     if spec and spec.drawn:
         return SplitStatus("ready", "drawn by code")
@@ -138,11 +141,9 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         if spec and spec.downloads:
             return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
         return SplitStatus("missing", f"not found below {below}")
-    if spec:
-        decoding = replace(decoding, image_size=image_size or spec.image_size)
-    folder = cache_folder(reader, address, decoding)
-    if is_prepared(folder):
-        return SplitStatus("ready", f"{reader.describe()}, decoded in {folder}")
+    found = find_caches(address, reader.identity(), wanted.image_size)
+    if decoded := ", ".join(f"{folder} ({decoding})" for folder, decoding in found):
+        return SplitStatus("ready", f"{reader.describe()}, decoded in {decoded}")
     return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
 
 
