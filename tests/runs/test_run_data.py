@@ -85,6 +85,19 @@ def settings(**given: object) -> RunConfig:
     return resolve({"experiences": 10, "stream_batch": 10, "batch": 30, "passes": 2, **given})
 
 
+def test_a_stream_whose_borders_lie_inside_minibatches_is_refused(
+    train: Subset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Carrying(data.streams.StreamType):
+        def build(self, labels, *, indices, stream_batch, **unused):
+            return data.streams.ordered(indices=indices, experiences=7, stream_batch=stream_batch)
+
+    monkeypatch.setitem(data.streams.registry._entries, "carrying", Carrying)
+    config = resolve({"stream": "carrying", "stream_batch": 10, "batch": 30})
+    with pytest.raises(ConfigError, match="experience 0 of stream 'carrying' ends at sample 129, inside a minibatch"):
+        make_schedule(config, train, views=2)
+
+
 def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:
     schedule = make_schedule(settings(), train, views=2)
     stream = data.streams.class_incremental(train.dataset.labels, 10, indices=train.indices, stream_batch=10)
