@@ -1,4 +1,4 @@
-"""Contracts that every strategy, method and memory must keep, ours and yours.
+"""Contracts that every strategy, method, memory and stream must keep, ours and yours.
 
 One line checks an extension; our own tests run the same functions on everything registered::
 
@@ -10,6 +10,7 @@ A broken contract raises :class:`AssertionError` with a sentence that says which
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 
 from ocssl import config, memory, methods, strategies
 from ocssl.batch import Batch, Step, StepOutput
+from ocssl.data import streams
+from ocssl.errors import ConfigError
 from ocssl.learner import Learner
 from ocssl.memory import Column
 from ocssl.nn import Encoder
@@ -358,3 +361,49 @@ def check_memory(name: str, **options: Any) -> None:
         assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
     assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
     assert len(copy) == len(subject)
+
+
+# ---------------------------------------------------------------------- streams
+
+
+def check_stream(name: str, **options: Any) -> None:
+    """Check a registered kind of stream, on 20 classes with 9 samples each and 3 more that are held out.
+
+    >>> check_stream("class-incremental")
+    """
+    kind = streams.registry.get(name)
+    settings = validate(kind.Options, options)
+    labels, stream_batch = torch.arange(20).repeat(12), 7  # which does not divide an experience
+    before = labels.clone()
+    train, _ = streams.split_validation(labels, fraction=0.25)
+    given: dict[str, Any] = {
+        "indices": train.clone(),
+        "data_seed": 0,
+        "stream_batch": stream_batch,
+        "column": lambda column: streams.permutation(len(labels), column),
+    }
+    if issubclass(kind, streams.Shuffled):
+        given["order_seed"] = 1
+    try:
+        inspect.signature(kind.build).bind(None, labels, **given)
+    except TypeError as error:
+        advice = "its parameters are those of StreamType.build, or **unused"
+        raise AssertionError(f"build() cannot be called as a run does ({error}); {advice}") from error
+
+    def build() -> streams.Stream:
+        return kind(settings).build(labels, **given)
+
+    stream = build()
+    unchanged = torch.equal(labels, before) and torch.equal(given["indices"], train)
+    assert unchanged, "build() changes the labels or the indices that it is given; change a copy"
+    try:
+        streams.require_runnable(stream, name, indices=train, count=len(labels), stream_batch=stream_batch)
+    except ConfigError as error:
+        raise AssertionError(str(error)) from error
+    count, middle = len(stream), len(stream) // 2
+    whole, again, later = stream.between(0, count), build(), build().between(middle, count)
+    advice = "draw with ocssl.data.streams.permutation(count, purpose, data_seed), whatever was drawn before"
+    assert torch.equal(stream.between(0, count), whole), f"an experience differs when it is drawn again; {advice}"
+    assert again.borders == stream.borders, f"two streams from one seed have other borders; {advice}"
+    assert torch.equal(again.between(0, count), whole), f"two streams from one seed differ; {advice}"
+    assert torch.equal(later, whole[middle:]), f"a stream that goes on at sample {middle} differs; {advice}"

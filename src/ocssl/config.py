@@ -27,7 +27,7 @@ from ocssl import augment, memory, methods, optim, strategies
 from ocssl.budget import MOST
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
-from ocssl.imaging import Fit
+from ocssl.imaging import Fit, check_pixel_range
 from ocssl.memory import Memory
 from ocssl.methods import Method
 from ocssl.nn import backbones
@@ -444,8 +444,7 @@ def _applicable(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Part
 
 def _check(config: LearnerConfig, parts: Parts) -> None:
     """Refuse settings that are possible alone and impossible together."""
-    if config.pixel_range is not None and config.pixel_range[0] >= config.pixel_range[1]:
-        raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {config.pixel_range}")
+    check_pixel_range(config.pixel_range)
     if config.early_passes != 1 and config.early_images == 0:
         raise ConfigError("early_passes is for the first early_images images; set early_images, too")
     if config.average_power and not config.average:

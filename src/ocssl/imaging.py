@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import math
 import stat
 import threading
 from collections.abc import Iterator, Sequence
@@ -173,6 +174,23 @@ def check_batch(batch: int) -> int:
     if not hasattr(batch, "__index__") or batch < 1:
         raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
     return int(batch)
+
+
+def check_pixel_range(pixel_range: PixelRange | None) -> PixelRange | None:
+    """The values of black and white as two floating point numbers, the lower one first.
+
+    >>> check_pixel_range((0, 4095))
+    (0.0, 4095.0)
+    """
+    if pixel_range is None:
+        return None
+    try:
+        low, high = map(float, pixel_range)
+    except (TypeError, ValueError, OverflowError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise ConfigError(f"pixel_range must be two numbers, the lower one first, not {pixel_range!r}")
+    return low, high
 
 
 def open_image(picture: Picture) -> Image.Image:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union
@@ -201,12 +201,12 @@ def describe(field: FieldInfo) -> str:
     ...     tau: float = setting(0.999, "Decay.", ge=0, le=1)
     ...     batch: int = setting(10, "Size.", ge=1)
     ...     order: Literal["a", "b"] = setting("a", "Order.")
+    ...     ends: Pair | None = setting(None, "Range.")
     >>> [describe(field) for field in Example.model_fields.values()]
-    ['a number from 0 to 1', 'a whole number of at least 1', "'a' or 'b'"]
+    ['a number from 0 to 1', 'a whole number of at least 1', "'a' or 'b'", 'two numbers, low and high or unset']
     """
-    documented = next((entry for entry in field.metadata if isinstance(entry, annotated_types.DocInfo)), None)
-    if documented is not None:
-        return documented.documentation
+    if documented := _documented(field.metadata):
+        return documented
     kinds, none = _kinds(field.annotation)
     words = " or ".join(filter(None, [_kind_words(kind) for kind in kinds]))
     return f"{words}{_bounds(field)}{' or unset' if none else ''}"
@@ -219,7 +219,14 @@ def _kinds(annotation: Any) -> tuple[list[Any], bool]:
     return [kind for kind in found if kind is not type(None)], type(None) in found
 
 
+def _documented(metadata: Iterable[Any]) -> str:
+    """What an annotated type says of its values."""
+    return next((entry.documentation for entry in metadata if isinstance(entry, annotated_types.DocInfo)), "")
+
+
 def _kind_words(kind: Any) -> str:
+    if typing.get_origin(kind) is Annotated:
+        return _documented(kind.__metadata__)
     if typing.get_origin(kind) is Literal:
         choices = [repr(choice) for choice in typing.get_args(kind)]
         return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]

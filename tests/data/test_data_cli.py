@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -12,8 +13,10 @@ from pictures import pixels, png, write
 from PIL import Image
 from typer.testing import CliRunner
 
+from ocssl import data
 from ocssl.cli.app import app
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
+from ocssl.data.loading import status
 from ocssl.data.preview import CAPTION, CELL, GAP, HEADING, preview_grid
 from ocssl.errors import DataError, OcsslError
 
@@ -56,6 +59,43 @@ def test_info_tells_where_a_set_is_and_how_to_get_it(root):
     assert "will be downloaded from https://www.cs.toronto.edu" in run("info", "cifar100", "--data-root", str(root))
     assert "train: found (2 image files" in run("info", f"folder:{root / 'cars'}")
     assert "train: broken (there is no folder" in run("info", f"folder:{root / 'nowhere'}")
+
+
+def test_info_tells_of_every_way_a_set_was_decoded(root):
+    address, split = f"folder:{root / 'cars'}", "train"
+    for way in ({"image_size": 16, "fit": "squash"}, {"image_size": 8}, {"image_size": 8, "pixel_range": (0, 4095)}):
+        for name in ("cars", address):
+            data.load(name, root=root, **way)
+    every = ["16×16, squash", "8×8, crop", "8×8, crop, pixel_range [0, 4095]"]
+    assert ways(run("info", "cars", "--data-root", str(root))) == every
+    assert ways(status(address, split).detail) == every
+    assert ways(status(address, split, image_size=8).detail) == every[1:]
+    assert status(address, split, image_size=4).state == status(address, "test").state == "found"
+    write(root / "cars" / split / "BMW" / "2.png", png(pixels(1, 8, 8, 3)))
+    assert status(address, split).state == "found"
+
+
+def test_images_that_were_decoded_at_their_own_size_are_not_those_of_a_given_size(tmp_path):
+    square = f"folder:{write(tmp_path / 'square' / '1.png', png(pixels(0, 8, 8, 3))).parent}"
+    data.load(square)
+    assert ways(status(square, "train").detail) == ["8×8, crop"]
+    assert status(square, "train", image_size=8).state == "found"
+
+
+def ways(detail: str) -> list[str]:
+    """How images are decoded, as said in the parentheses behind each folder."""
+    return sorted(re.findall(r"\((\d+×[^)]*)\)", detail))
+
+
+def test_a_damaged_cache_is_none(root, own_cache):
+    data.load("cars", root=root, image_size=8, pixel_range=(0, 1))
+    [index] = own_cache.glob("*/index.json")
+    content = index.read_text()
+    for broken in ("[1.0, 0.0]", "[0.0]", '"ab"', "[0, 1" + 400 * "0" + "]", "[]"):
+        index.write_text(re.sub(r'"pixel_range": \[[^]]*\]', f'"pixel_range": {broken}', content))
+        assert status("cars", "train", root=root).state == "found"
+        with pytest.raises(DataError, match="is damaged"):
+            data.load("cars", root=root, image_size=8, pixel_range=(0, 1))
 
 
 def test_prepare_counts_images_and_those_left_out(root):

@@ -10,13 +10,13 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from pictures import chw, pixels, png, write
+from pictures import chw, encoded, pixels, png, write
 from PIL import Image
 
 from ocssl import data, imaging
 from ocssl.data import cache, cache_writer
 from ocssl.data.dataset import MappedDataset, ResidentDataset
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 
 COUNT, PER_CHUNK = 23, 5
 
@@ -94,6 +94,29 @@ def test_another_size_is_another_cache(pile):
     load(pile)
     assert data.load(f"folder:{pile}", image_size=4).image_size == 4
     assert_complete(load(pile))
+
+
+def test_another_pixel_range_is_another_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("ocssl.imaging.warn", lambda text: None)
+    values = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095
+    path = write(tmp_path / "deep" / "a" / "0.png", png(values))
+    dark, bright, whole = (
+        load(path.parents[1], pixel_range=given).images([0])[0] for given in (None, (0, 4095), [0, 65_535.0])
+    )
+    assert (dark.max(), bright.max()) == (15, 255)
+    assert np.array_equal(bright, imaging.decode(path, 8, "crop", (0, 4095)))
+    assert np.array_equal(whole, imaging.decode(path, 8, "crop", (0, 65_535)))
+
+
+def test_floats_have_the_size_of_the_first_image_where_their_range_is_given(tmp_path):
+    write(tmp_path / "floats" / "0.tiff", encoded(Image.fromarray(np.full((8, 8), 0.5, np.float32)), "TIFF"))
+    assert data.load(f"folder:{tmp_path / 'floats'}", pixel_range=(0, 1)).images([0]).unique().tolist() == [128]
+
+
+@pytest.mark.parametrize("given", [(1, 0), (0, 0), (0,), "ab", 5, (0, float("nan")), (0, float("inf"))])
+def test_a_pixel_range_is_two_numbers_the_lower_one_first(pile, given):
+    with pytest.raises(ConfigError, match="pixel_range must be two numbers, the lower one first, not"):
+        load(pile, pixel_range=given)
 
 
 def test_an_interrupted_preparation_goes_on_where_it_stopped(pile, own_cache, monkeypatch, decoded):

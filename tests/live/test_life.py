@@ -12,7 +12,9 @@ from PIL import Image
 
 from helpers.command import Command
 from ocssl.errors import DataError
+from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
+from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import decode
 from ocssl.live.life import along, is_state, life, probe_state
 
@@ -85,6 +87,22 @@ def test_labelled_images_are_prepared_as_the_encoder_takes_its_images(
     assert (
         len([text for text in warnings if re.search("left out 1 unusable image, .*broken.png for one: it", text)]) == 1
     )
+
+
+def test_labelled_images_of_twelve_bits_are_read_in_the_range_of_the_encoder(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        place = tmp_path / "deep" / "ab"[number % 2] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 500 * number, np.uint16)).save(place)
+    monkeypatch.setattr(FrozenEncoder, "pixel_range", (0, 4095))
+    seen = []
+    monkeypatch.setattr(
+        "ocssl.live.life.extract", lambda encode, images: seen.append(images) or extract(encode, images)
+    )
+    next(probe_state(state, f"folder:{tmp_path / 'deep'}"))
+    assert np.array_equal(seen[0][1].numpy(), decode(tmp_path / "deep" / "a" / "2.png", 8, "squash", (0, 4095)))
 
 
 def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from drawing import draw
+from PIL import Image
 from torch import Tensor
 
 from helpers.command import TINY
@@ -17,6 +18,7 @@ from ocssl import data
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
+from ocssl.imaging import decode
 from ocssl.runs import data as run_data
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import DeviceDataset, Prefetcher, Schedule, Subset, load_splits, make_schedule
@@ -54,6 +56,18 @@ def test_it_is_scored_on_the_held_out_images_which_the_stream_does_not_hold(unte
     assert not set(splits.test.indices.tolist()) & set(splits.train.indices.tolist())
 
 
+def test_images_of_twelve_bits_are_read_in_the_range_of_the_learner(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    for place in (f"{split}/{label}/{number}.png" for split in ("train", "test") for label in "ab" for number in "01"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 4096, (8, 8), dtype=np.uint16)).save(tmp_path / place)
+    given = {"dataset": f"folder:{tmp_path}", "pixel_range": [0, 4095], "validation_fraction": 0.5}
+    config = resolve({name: TINY[name] for name in ("image_size", "device")} | given)
+    for part in load_splits(config, torch.device("cpu")).subsets:
+        assert part[:].max() > 200
+    assert torch.equal(part[:1][0], torch.from_numpy(decode(tmp_path / "test/a/0.png", 8, "crop", (0, 4095))))
+
+
 # ---------------------------------------------------------------------- schedule
 
 
@@ -69,6 +83,19 @@ def train() -> Subset:
 
 def settings(**given: object) -> RunConfig:
     return resolve({"experiences": 10, "stream_batch": 10, "batch": 30, "passes": 2, **given})
+
+
+def test_a_stream_whose_borders_lie_inside_minibatches_is_refused(
+    train: Subset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Carrying(data.streams.StreamType):
+        def build(self, labels, *, indices, stream_batch, **unused):
+            return data.streams.ordered(indices=indices, experiences=7, stream_batch=stream_batch)
+
+    monkeypatch.setitem(data.streams.registry._entries, "carrying", Carrying)
+    config = resolve({"stream": "carrying", "stream_batch": 10, "batch": 30})
+    with pytest.raises(ConfigError, match="experience 0 of stream 'carrying' ends at sample 129, inside a minibatch"):
+        make_schedule(config, train, views=2)
 
 
 def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:

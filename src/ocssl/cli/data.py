@@ -50,10 +50,11 @@ def list_sets(root: Root = None) -> None:
         table.add_row(name, *(status(name, split, root=root).state for split in Split), dataset_spec(name).summary)
     console = Console()
     console.print(table)
+    console.print("\nready: decoded; found: decoded on first use; download: fetched on first use.", highlight=False)
     console.print(
-        "\nready: usable at once; found: decoded on first use; download: fetched on first use.", highlight=False
+        f"Searched below {data_root(root)}. 'ocssl data info NAME' tells how a set is decoded, or how to get it.",
+        highlight=False,
     )
-    console.print(f"Searched below {data_root(root)}. 'ocssl data info NAME' tells how to get a set.", highlight=False)
 
 
 @app.command()

@@ -6,7 +6,7 @@ One folder per set and size, named by a key over the original files' names, size
 =================  ==============================================================================
 ``images.u8``      the pixels, uint8 ``(N, 3, S, S)``, nothing else
 ``labels.npy``     int64 ``(N,)``; absent without labels
-``index.json``     size, count, classes, checksums, and every image that was left out
+``index.json``     size, count, classes, checksums, pixel range, and every image that was left out
 ``skipped.txt``    the images that were left out, a name and a reason per line; absent without any
 =================  ==============================================================================
 """
@@ -21,6 +21,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -31,9 +32,8 @@ from torch import Tensor
 from ocssl.common.console import shown
 from ocssl.common.files import read_file
 from ocssl.data.dataset import Columns, Dataset, DatasetInfo, MappedDataset, ResidentDataset, Skipped
-from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import Fit
+from ocssl.imaging import Fit, PixelRange, check_pixel_range
 from ocssl.registry import unknown
 
 OnBadImage = Literal["error", "skip"]
@@ -54,11 +54,13 @@ class Decoding:
         image_size: side length to resize to; None keeps that of the first image, which all must then have.
         fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
         on_bad_image: ``"error"`` stops at an image that cannot be used; ``"skip"`` leaves it out.
+        pixel_range: black and white of images with more than 8 bits or floating point numbers.
     """
 
     image_size: int | None = None
     fit: Fit = "crop"
     on_bad_image: OnBadImage = "error"
+    pixel_range: PixelRange | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None and self.image_size < 1:
@@ -68,18 +70,52 @@ class Decoding:
         if self.on_bad_image not in get_args(OnBadImage):
             raise unknown("on_bad_image", self.on_bad_image, get_args(OnBadImage))
 
+    def __str__(self) -> str:
+        size = f"{self.image_size}×{self.image_size}, " if self.image_size else ""
+        deep = ", pixel_range [{:g}, {:g}]".format(*self.pixel_range) if self.pixel_range else ""
+        return f"{size}{self.fit}{deep}"
+
 
 def cache_root() -> Path:
     """Where decoded images are kept: ``$OCSSL_CACHE``, else ``~/.cache/ocssl``."""
     return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
 
 
-def cache_folder(reader: Reader, name: str, decoding: Decoding) -> Path:
-    """The folder that holds, or will hold, this set decoded in this way."""
+def cache_folder(name: str, identity: str, decoding: Decoding) -> Path:
+    """The folder that holds, or will hold, a set decoded in this way.
+
+    Args:
+        name: of the set, its address.
+        identity: that of its reader.
+    """
     squash = "squash\n" if decoding.fit == "squash" else ""
-    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{reader.identity()}".encode()).hexdigest()
-    # Not files.slug: caches of earlier versions have these names.
-    return cache_root() / f"{re.sub(r'[^A-Za-z0-9]+', '-', name).strip('-')[-40:]}-{key[:16]}"
+    deep = f"pixel_range {decoding.pixel_range}\n" if decoding.pixel_range else ""
+    key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{deep}{identity}".encode()).hexdigest()
+    return cache_root() / f"{_folder_name(name)}-{key[:16]}"
+
+
+def _folder_name(name: str) -> str:
+    """How the folders of a set's caches begin. Not files.slug: caches of earlier versions have these names."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-40:]
+
+
+def find_caches(name: str, identity: str, image_size: int | None = None) -> Iterator[tuple[Path, Decoding]]:
+    """The folders of a set's complete caches, and how each was decoded.
+
+    Args:
+        name, identity: as for :func:`cache_folder`.
+        image_size: only those that were made with it.
+    """
+    for folder in sorted(cache_root().glob(f"{_folder_name(name)}-*")):
+        try:
+            index = CacheIndex.read(folder)
+        except DataError:  # a draft, or damaged
+            continue
+        sizes = (index.image_size, None) if image_size is None else (image_size,)
+        for size, fit in product(sizes, get_args(Fit)):
+            decoding = Decoding(size, fit, pixel_range=index.pixel_range)
+            if folder == cache_folder(name, identity, decoding):
+                yield folder, replace(decoding, image_size=index.image_size)
 
 
 def is_prepared(folder: Path) -> bool:
@@ -145,6 +181,7 @@ class CacheIndex:
     classes: tuple[str, ...]
     chunks: list[tuple[int, int]]
     skipped: list[tuple[int, str, str]]
+    pixel_range: PixelRange | None = None  # absent from the file without one
 
     @property
     def bytes(self) -> int:
@@ -155,14 +192,16 @@ class CacheIndex:
         try:
             index = cls(**json.loads(read_file(folder / INDEX, INDEX_BYTES)))
             whole = _is_whole(index) and (folder / PIXELS).stat().st_size == index.bytes
+            pixel_range = check_pixel_range(index.pixel_range)
         except (OSError, ValueError, TypeError, RecursionError):
             whole = False
         if not whole:
             raise _damaged(folder)
-        return replace(index, classes=tuple(index.classes))
+        return replace(index, classes=tuple(index.classes), pixel_range=pixel_range)
 
     def write(self, folder: Path) -> None:
-        (folder / INDEX).write_text(json.dumps(vars(self), indent=1), encoding="utf-8")
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        (folder / INDEX).write_text(json.dumps(given, indent=1), encoding="utf-8")
 
 
 def _is_whole(index: Any) -> bool:

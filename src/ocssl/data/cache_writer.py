@@ -54,7 +54,7 @@ def cached(reader: Reader, info: DatasetInfo, decoding: Decoding, *, check: bool
     Args:
         check: read the whole cache and compare its checksums.
     """
-    folder = cache_folder(reader, info.name, decoding)
+    folder = cache_folder(info.name, reader.identity(), decoding)
     if not is_prepared(folder):
         with writing_cache(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def write_cache(reader: Reader, folder: Path, decoding: Decoding, show: bool | N
     if rows == 0:
         raise _nothing_usable(reader, len(skipped))
     checksums = [(chunk.rows, chunk.checksum) for chunk in chunks]
-    index = CacheIndex(VERSION, size, rows, labels is not None, classes, checksums, skipped)
+    index = CacheIndex(VERSION, size, rows, labels is not None, classes, checksums, skipped, decoding.pixel_range)
     with writing_cache(folder):
         if labels is not None:
             np.save(draft / LABELS, labels)
@@ -189,7 +189,7 @@ def _decode_chunk(start: int, items: list[Item], size: int, decoding: Decoding) 
     skipped: list[tuple[int, str, str]] = []
     for position, item in enumerate(items, start):
         try:
-            image = item.decode(decoding.image_size, decoding.fit)
+            image = item.decode(decoding.image_size, decoding.fit, decoding.pixel_range)
             side = image.shape[-1]
             if side != size:  # without image_size, all must have the size of the first
                 raise BadImage(
@@ -211,7 +211,7 @@ def _first_size(items: Iterable[Item], decoding: Decoding) -> tuple[int | None, 
     for item in items:
         looked_at.append(item)
         try:
-            return item.decode().shape[-1], looked_at
+            return item.decode(pixel_range=decoding.pixel_range).shape[-1], looked_at
         except BadImage as problem:
             if decoding.on_bad_image == "error":
                 raise _bad_image(item.name, str(problem)) from problem

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.data.cache import Decoding, OnBadImage, cache_folder, cache_root, is_prepared, open_cache
+from ocssl.data.cache import Decoding, OnBadImage, cache_root, find_caches, open_cache
 from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
@@ -23,7 +23,7 @@ from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, data_root, no_split, shard_files, split_folder
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage, Fit, Picture
+from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
@@ -37,6 +37,7 @@ def load(
     root: str | Path | None = None,
     image_size: int | None = None,
     fit: Fit = "crop",
+    pixel_range: PixelRange | None = None,
     on_bad_image: OnBadImage = "error",
     download: bool = True,
     verify: bool = False,
@@ -51,6 +52,8 @@ def load(
         image_size: side length to resize to. By default that of the named set; for an address that of the
             first image, which all must then have.
         fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
+        pixel_range: black and white of images with more than 8 bits or floating point numbers, e.g. ``(0, 4095)``; by
+            default 0 and 65,535, and floating point numbers are refused.
         on_bad_image: ``"error"`` stops at an image that cannot be used and names it; ``"skip"`` leaves it out and
             lists it in ``dataset.skipped``.
         download: whether a named set that is not there may be downloaded.
@@ -62,7 +65,7 @@ def load(
     """
     if split not in SPLIT_NAMES:
         raise unknown("split", split, SPLIT_NAMES)
-    decoding = Decoding(image_size, fit, on_bad_image)
+    decoding = Decoding(image_size, fit, on_bad_image, check_pixel_range(pixel_range))
     if is_address(address):
         reader, info = open_address(address, split), DatasetInfo(address)
     else:
@@ -117,10 +120,13 @@ class SplitStatus:
 def status(address: str, split: str, *, root: str | Path | None = None, image_size: int | None = None) -> SplitStatus:
     """Whether a split of a named set or an address is there, without decoding or downloading anything.
 
+    Args:
+        image_size: count only what is decoded to this side length.
+
     >>> status("shapes", "train")
     SplitStatus(state='ready', detail='drawn by code')
     """
-    decoding = Decoding(image_size)
+    wanted = Decoding(image_size)
     spec = None if is_address(address) else dataset_spec(address)
     if spec and spec.drawn:
         return SplitStatus("ready", "drawn by code")
@@ -135,11 +141,9 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         if spec and spec.downloads:
             return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
         return SplitStatus("missing", f"not found below {below}")
-    if spec:
-        decoding = replace(decoding, image_size=image_size or spec.image_size)
-    folder = cache_folder(reader, address, decoding)
-    if is_prepared(folder):
-        return SplitStatus("ready", f"{reader.describe()}, decoded in {folder}")
+    found = find_caches(address, reader.identity(), wanted.image_size)
+    if decoded := ", ".join(f"{folder} ({decoding})" for folder, decoding in found):
+        return SplitStatus("ready", f"{reader.describe()}, decoded in {decoded}")
     return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
 
 

@@ -118,7 +118,13 @@ def _labelled(
 
     def load_split(split: str) -> data.Dataset:
         found = data.load(
-            dataset, split=split, root=root, image_size=encoder.image_size, fit=encoder.fit, on_bad_image="skip"
+            dataset,
+            split=split,
+            root=root,
+            image_size=encoder.image_size,
+            fit=encoder.fit,
+            pixel_range=encoder.pixel_range,
+            on_bad_image="skip",
         )
         if found.skipped:
             first = found.skipped[0]

@@ -16,7 +16,7 @@ from torch import Tensor
 from ocssl import data
 from ocssl.budget import plan
 from ocssl.data import Stream, authors
-from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, split_validation
+from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, require_runnable, split_validation
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs.config import RunConfig
@@ -131,6 +131,7 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
             root=config.data_root,
             image_size=config.learner.image_size,
             fit=config.learner.fit,
+            pixel_range=config.learner.pixel_range,
         )
         on_device = DeviceDataset(images, device)
         return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
@@ -205,9 +206,8 @@ def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 
 def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
     learner, size = config.learner, config.learner.stream_batch
     stream = _build(kind, config, train, size)
-    _check_indices(stream, train, config.stream)
-    if len({0, *stream.borders}) <= stream.experiences:
-        raise ConfigError(f"an experience has fewer samples than stream_batch ({size}); use fewer experiences")
+    count = len(train.dataset.labels)
+    require_runnable(stream, config.stream, indices=train.indices, count=count, stream_batch=size)
     minibatches, step = range(0, len(stream) - size + 1, size), views * learner.batch
     cost = list(accumulate(step * learner.passes_at(seen) for seen in minibatches))
     samples = len(stream) if left is None else bisect_right(cost, left) * size
@@ -232,21 +232,6 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         column=train.dataset.source.column,
         **more,
     )
-
-
-def _check_indices(stream: Stream, train: Subset, name: str) -> None:
-    """Refuse a stream with images that are held out for validation, or that do not exist."""
-    allowed = torch.zeros(len(train.dataset.labels), dtype=torch.bool)
-    allowed[train.indices] = True
-    for number in range(stream.experiences):
-        indices = stream.indices(number)
-        inside = (indices >= 0) & (indices < len(allowed))
-        wrong = indices[~(inside & allowed[indices.where(inside, 0)])]
-        if len(wrong):
-            raise ConfigError(
-                f"stream '{name}' has sample {int(wrong[0])} in experience {number}, which is not among the indices "
-                "that build() is given; draw from these alone"
-            )
 
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:

@@ -32,6 +32,7 @@ from ocssl.data.streams.base import (
     permutation,
     register,
     registry,
+    require_runnable,
     split_validation,
 )
 from ocssl.data.streams.blurred import Blurred, blurred
@@ -55,5 +56,6 @@ __all__ = [
     "permutation",
     "register",
     "registry",
+    "require_runnable",
     "split_validation",
 ]

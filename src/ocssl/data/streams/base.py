@@ -236,6 +236,40 @@ registry.base = StreamType
 register = registry.register
 
 
+def require_runnable(stream: Stream, name: str, *, indices: Tensor, count: int, stream_batch: int) -> None:
+    """Refuse a stream that an online run cannot take, since it may be of the user's own.
+
+    Args:
+        name: of its kind.
+        indices: the samples that may arrive; the others do not exist, or are held out for validation.
+        count: number of samples of the data set.
+        stream_batch: samples per minibatch.
+    """
+    if not isinstance(stream, Stream):
+        raise ConfigError(f"build() of stream '{name}' must return a Stream, not {type(stream).__name__}")
+    allowed = torch.zeros(count, dtype=torch.bool)
+    allowed[indices] = True
+    for number in range(stream.experiences):
+        drawn = stream.indices(number)
+        inside = (drawn >= 0) & (drawn < count)
+        wrong = drawn[~(inside & allowed[drawn.where(inside, 0)])]
+        if len(wrong):
+            raise ConfigError(
+                f"stream '{name}' has sample {int(wrong[0])} in experience {number}, which is not among the indices "
+                "that build() is given; draw from these alone"
+            )
+    if not stream.experiences:
+        raise ConfigError(f"stream '{name}' has no experience; it needs at least one")
+    if len({0, *stream.borders}) <= stream.experiences:
+        raise ConfigError(f"an experience has fewer samples than stream_batch ({stream_batch}); use fewer experiences")
+    for number, border in enumerate(stream.borders):
+        if border % stream_batch:
+            raise ConfigError(
+                f"experience {number} of stream '{name}' ends at sample {border}, inside a minibatch of {stream_batch} "
+                "samples; give its Stream the stream_batch of build() and last='drop'"
+            )
+
+
 def split_validation(labels: Tensor | None, fraction: float = 0.1, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Hold out the same fraction of every class, rounded down.
 
