@@ -18,7 +18,7 @@ from ocssl.cli.app import app
 from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.data.loading import status
 from ocssl.data.preview import CAPTION, CELL, GAP, HEADING, preview_grid
-from ocssl.errors import DataError, OcsslError
+from ocssl.errors import ConfigError, DataError, OcsslError
 
 
 def run(*arguments: str) -> str:
@@ -73,6 +73,14 @@ def test_info_tells_of_every_way_a_set_was_decoded(root):
     assert status(address, split, image_size=4).state == status(address, "test").state == "found"
     write(root / "cars" / split / "BMW" / "2.png", png(pixels(1, 8, 8, 3)))
     assert status(address, split).state == "found"
+
+
+def test_a_set_is_prepared_as_a_learner_will_want_it(root):
+    how = ("--image-size", "8", "--fit", "squash", "--pixel-range", "[0, 4095]")
+    run("prepare", "cars", "--data-root", str(root), *how)
+    assert ways(status("cars", "train", root=root).detail) == ["8×8, squash, pixel_range [0, 4095]"]
+    with pytest.raises(ConfigError, match="unknown fit 'stretch'"):
+        data.load("cars", root=root, fit="stretch")
 
 
 def test_images_that_were_decoded_at_their_own_size_are_not_those_of_a_given_size(tmp_path):

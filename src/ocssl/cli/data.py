@@ -28,7 +28,14 @@ Root = Annotated[
 ]
 Size = Annotated[
     int | None,
-    typer.Option("--image-size", min=1, help="Crop and resize to this side length [default: the set's own]."),
+    typer.Option("--image-size", min=1, help="Resize to this side length [default: the set's own]."),
+]
+FitOption = Annotated[
+    Literal["crop", "squash"], typer.Option("--fit", help="Take the centred square of an image, or all of it.")
+]
+RangeOption = Annotated[
+    str | None,
+    typer.Option(metavar="[LOW, HIGH]", help="Black and white of images with more than 8 bits, e.g. '[0, 4095]'."),
 ]
 BadImageOption = Annotated[
     Literal["error", "skip"], typer.Option("--on-bad-image", help="Stop at an unusable image, or leave it out.")
@@ -80,16 +87,28 @@ def prepare(
     splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
     root: Root = None,
     size: Size = None,
+    fit: FitOption = "crop",
+    pixel_range: RangeOption = None,
     on_bad_image: BadImageOption = "error",
 ) -> None:
     """Fetch, decode and verify a set now, so that training starts at once and reads no JPEG.
 
     An interrupted preparation goes on where it stopped.
     """
+    from ocssl.common.yaml import read_yaml
     from ocssl.data import load
 
     for split in splits or Split:
-        dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image, verify=True)
+        dataset = load(
+            address,
+            split=split,
+            root=root,
+            image_size=size,
+            fit=fit,
+            pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
+            on_bad_image=on_bad_image,
+            verify=True,
+        )
         skipped = f", {len(dataset.skipped)} left out" if dataset.skipped else ""
         typer.echo(f"{address} {split}: {len(dataset)} images of {dataset.image_size}×{dataset.image_size}{skipped}")
 
@@ -104,6 +123,8 @@ def preview(
     seed: Annotated[int, typer.Option(help="Chooses the images and draws the views.")] = 0,
     root: Root = None,
     size: Size = None,
+    fit: FitOption = "crop",
+    pixel_range: RangeOption = None,
     on_bad_image: BadImageOption = "error",
     force: ForceOption = False,
 ) -> None:
@@ -111,6 +132,7 @@ def preview(
     from PIL.PngImagePlugin import PngInfo
 
     from ocssl.common.files import MARK, atomic_write, check_output, writing
+    from ocssl.common.yaml import read_yaml
     from ocssl.data import load
     from ocssl.data.preview import check_grid, preview_grid
     from ocssl.errors import DataError
@@ -118,7 +140,15 @@ def preview(
 
     check_output(output, "png", inputs=source_paths(address), force=force)
     check_grid(samples, views, seed)
-    dataset = load(address, split=split, root=root, image_size=size, on_bad_image=on_bad_image)
+    dataset = load(
+        address,
+        split=split,
+        root=root,
+        image_size=size,
+        fit=fit,
+        pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
+        on_bad_image=on_bad_image,
+    )
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):
         facts = PngInfo()

@@ -67,6 +67,8 @@ class Decoding:
             raise ConfigError(f"image_size must be at least one pixel, not {self.image_size}")
         if self.image_size is not None and self.image_size > MAX_SIDE:
             raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(self.image_size)}")
+        if self.fit not in get_args(Fit):
+            raise unknown("fit", self.fit, get_args(Fit))
         if self.on_bad_image not in get_args(OnBadImage):
             raise unknown("on_bad_image", self.on_bad_image, get_args(OnBadImage))
 

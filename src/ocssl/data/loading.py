@@ -83,6 +83,8 @@ def from_iterable(
     *,
     name: str = "iterable",
     image_size: int | None = None,
+    fit: Fit = "crop",
+    pixel_range: PixelRange | None = None,
     on_bad_image: OnBadImage = "error",
     progress: bool | None = None,
 ) -> Dataset:
@@ -94,11 +96,12 @@ def from_iterable(
     Args:
         images: PIL images, arrays ``(H, W)`` or ``(H, W, C)`` as for :func:`~ocssl.imaging.decode`, uint8 tensors
             ``(C, H, W)``, encoded bytes, paths.
+        image_size, fit, pixel_range, on_bad_image: as for :func:`load`.
 
     >>> from_iterable(np.zeros((5, 8, 8, 3), dtype=np.uint8))
     <iterable: 5 images of 8×8>
     """
-    decoding = Decoding(image_size, on_bad_image=on_bad_image)
+    decoding = Decoding(image_size, fit, on_bad_image, check_pixel_range(pixel_range))
     root = cache_root()
     with writing_cache(root):
         root.mkdir(parents=True, exist_ok=True)
