@@ -267,6 +267,7 @@ MULTIVIEW = {
     "multiview-high-memory": 3_726_000,
     "multiview-average": 1_242_000,
     "multiview-high-omega": 3_726_000,
+    "multiview-sgd": 1_242_000,
 }
 BEST = {
     "method": "simclr", "temperature": 0.1, "projector_layers": 2, "budget": "low", "views": 3, "batch": 20,
@@ -285,8 +286,9 @@ BEFORE = {
     "multiview-high-memory": "multiview-high",
     "multiview-average": "multiview-middle",
     "multiview-high-omega": "multiview-high-memory",
+    "multiview-sgd": "multiview-middle",
 }
-OWN_BASE = {"multiview-low", "multiview-high-memory", "multiview-average"}  # of one objective, of one shape
+OWN_BASE = {"multiview-low", "multiview-high-memory", "multiview-average", "multiview-sgd"}  # one objective or shape
 
 
 def base_of(name: str, kind: str) -> dict[str, Any] | None:
