@@ -157,7 +157,7 @@ def _repeats_however_it_is_called(build: Build) -> None:
 def _goes_on_after_saving(build: Build) -> None:
     stream = small_stream(30)
     whole = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:])
-    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:22])  # a full memory, two images pending
+    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:22])  # full memory, two pending
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
         resumed = Learner.load(folder).partial_fit(stream[22:])
