@@ -142,16 +142,21 @@ def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
 def _repeats_however_it_is_called(build: Build) -> None:
     """With the seed, whether images come in one call or in many, and whether or not features are asked for."""
     stream = small_stream(26)
-    first, second = (build(seed=0).partial_fit(stream) for _ in range(2))
-    _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
+    first = build(seed=0).partial_fit(stream)
     pieces, other = (build(seed=seed).partial_fit(stream[:5]) for seed in (0, 1))
     assert not torch.equal(_weights(pieces), _weights(other)), "runs from two seeds are the same"
     for piece in stream[5:].split(5):
         pieces.partial_fit(piece)
-    _assert_same(first, pieces, "one call and many calls differ")
     watched = build(seed=0).partial_fit(stream[:16])
     watched.transform(stream[:7])
-    _assert_same(first, watched.partial_fit(stream[16:]), "calling transform changes what is learned")
+    watched.partial_fit(stream[16:])
+    try:
+        _assert_same(first, pieces, "one call and many calls differ")
+        _assert_same(first, watched, "calling transform changes what is learned")
+    except AssertionError:  # the reason may be a simpler one
+        second = build(seed=0).partial_fit(stream)
+        _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
+        raise
 
 
 def _goes_on_after_saving(build: Build) -> None:
