@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from subprocess import Popen
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when numpy and torch are imported, here and in processes that tests start
 
 import pytest
 import torch
 
+from helpers.command import command_server
 from ocssl import augment, memory, methods, optim, plugins, strategies
 from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams
@@ -25,6 +27,13 @@ torch.backends.mkldnn.set_flags(False)
 
 PARTS = (strategies, methods, memory, optim, augment, backbones)
 REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
+    """The process that forks for each command."""
+    with command_server(OCSSL_CACHE=str(tmp_path_factory.mktemp("cache"))) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -117,7 +117,7 @@ def _trains(build: Build) -> None:
         return output
 
     learner.executor.step = watched  # type: ignore[method-assign]
-    learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(20, seed=1))
+    learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(8, seed=1))
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
@@ -145,25 +145,30 @@ def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
 def _repeats_however_it_is_called(build: Build) -> None:
     """With the seed, whether images come in one call or in many, and whether or not features are asked for."""
     stream = small_stream(26)
-    first, second, other = (build(seed=seed).partial_fit(stream) for seed in (0, 0, 1))
-    _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
-    assert not torch.equal(_weights(first), _weights(other)), "runs from two seeds are the same"
-    pieces = build(seed=0)
-    for piece in stream.split(5):
+    first = build(seed=0).partial_fit(stream)
+    pieces, other = (build(seed=seed).partial_fit(stream[:5]) for seed in (0, 1))
+    assert not torch.equal(_weights(pieces), _weights(other)), "runs from two seeds are the same"
+    for piece in stream[5:].split(5):
         pieces.partial_fit(piece)
-    _assert_same(first, pieces, "one call and many calls differ")
     watched = build(seed=0).partial_fit(stream[:16])
     watched.transform(stream[:7])
-    _assert_same(first, watched.partial_fit(stream[16:]), "calling transform changes what is learned")
+    watched.partial_fit(stream[16:])
+    try:
+        _assert_same(first, pieces, "one call and many calls differ")
+        _assert_same(first, watched, "calling transform changes what is learned")
+    except AssertionError:  # the reason may be a simpler one
+        second = build(seed=0).partial_fit(stream)
+        _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
+        raise
 
 
 def _goes_on_after_saving(build: Build) -> None:
-    stream = small_stream(38)
+    stream = small_stream(30)
     whole = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:])
-    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:27])
+    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:22])  # full memory, two pending
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
-        resumed = Learner.load(folder).partial_fit(stream[27:])
+        resumed = Learner.load(folder).partial_fit(stream[22:])
     advice = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
     _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", advice)
 
@@ -212,7 +217,7 @@ def _counts_its_budget(build: Build) -> None:
 
 
 def _replays_what_was_stored(build: Build) -> None:
-    learner = build()
+    learner = build(passes=1)
     kept = learner.train_state.memory
     if kept is None:
         return
@@ -244,8 +249,8 @@ def _sampled(kept: memory.Memory, n: int, generator: torch.Generator) -> Tensor:
 def _does_not_grow(build: Build) -> None:
     learner = build(passes=1)
     sizes = [
-        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(24, seed))._tensors().values())
-        for seed in range(3)
+        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(length))._tensors().values())
+        for length in (24, 8, 8)  # the memory is full after the first
     ]
     assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from subprocess import Popen
 
@@ -14,15 +13,8 @@ from attacking import LEARN, RUN, SETTINGS, Attack
 from hostile import Hostile, Make
 from PIL import Image
 
-from helpers.command import Command, command_server
+from helpers.command import Command
 from helpers.results import CLA_E
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Popen[str]]:
-    """The process that forks for each command."""
-    with command_server() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

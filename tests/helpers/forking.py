@@ -18,10 +18,13 @@ import ocssl.cli
 import ocssl.data.formats.parquet
 import ocssl.export.features
 import ocssl.export.formats
+import ocssl.live
 import ocssl.live.learning
 import ocssl.paper.run
+import ocssl.plugins
 import ocssl.results.render
 import ocssl.runs.evaluate
+import ocssl.runs.presets
 import ocssl.runs.run
 import ocssl.sweeps.driver
 
@@ -63,6 +66,9 @@ def main() -> None:
     torch.backends.mkldnn.set_flags(False)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # draws in what torch imports late
     pyarrow.array(numpy.zeros(1))  # and pyarrow: pandas, where it is installed
+    ocssl.runs.presets.resolve({})  # looks for plugins among the installed packages, makes the classes of settings
+    ocssl.live.settings()
+    ocssl.plugins.describe(["ocssl"])  # reads which modules the installed packages have
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

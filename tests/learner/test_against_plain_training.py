@@ -28,7 +28,7 @@ def test_weights_follow_the_paper_step_by_step(strategy: str, method: str, way: 
     decay = {"tau": 0.9} if strategy in AVERAGED else {}
     learner = small_learner(strategy, method=method, precision="fp64", **decay, **sizes, **settings)
     plain, draws = Plain(learner, **meaning), watch(learner)
-    experiences = small_stream(36, seed=1), small_stream(24, seed=2)  # 20 are kept, so the oldest go
+    experiences = small_stream(24, seed=1), small_stream(12, seed=2)  # 20 are kept, so the oldest go
     for images in experiences:
         for minibatch in images.split(learner.stream_batch):
             learner.partial_fit(minibatch)

@@ -19,8 +19,8 @@ def test_training_moves_the_weights_leaves_targets_alone_and_is_charged(strategy
     learner = small_learner(strategy, method=method, memory=memory, **own)
     encoder = learner.train_state.encoder
     before = {name: p.detach().clone() for name, p in encoder.named_parameters()}
-    learner.partial_fit(small_stream(32)).boundary().partial_fit(small_stream(10, seed=1)).flush()
-    assert learner.budget.spent == cost(strategy, [4] * 10 + [2])  # ten minibatches and a flushed remainder
+    learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(10, seed=1)).flush()
+    assert learner.budget.spent == cost(strategy, [4] * 7 + [2])  # seven minibatches and a flushed remainder
     assert all(torch.tensor(value).isfinite() for value in learner.losses.values())
     assert all(not torch.equal(p, before[name]) for name, p in encoder.named_parameters())
     frozen = [p for p in learner.train_state.strategy.parameters() if not p.requires_grad]

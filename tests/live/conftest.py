@@ -8,14 +8,7 @@ from subprocess import Popen
 
 import pytest
 
-from helpers.command import Command, command_server
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Popen[str]]:
-    """The process that forks for each command."""
-    with command_server() as server:
-        yield server
+from helpers.command import Command
 
 
 @pytest.fixture(scope="module")

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
-from helpers.command import SHORT, Command, as_options, command_server
+from helpers.command import SHORT, Command, as_options
 
 BESIDE_THE_CHECKOUT = Path(__file__).parents[3] / "shared" / "data"
 
 
-@pytest.fixture(scope="session")
-def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    with command_server(OCSSL_CACHE=str(tmp_path_factory.mktemp("cache"))) as server:
-        yield server
-
-
 @pytest.fixture
-def ocssl(_server: subprocess.Popen[str], tmp_path: Path) -> Command:
+def ocssl(server: Popen[str], tmp_path: Path) -> Command:
     """The command line, working in the test's own folder."""
-    return Command(_server, tmp_path)
+    return Command(server, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def ocssl_module(_server: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
+def ocssl_module(server: Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
     """The command line, working in a folder that the tests of a module share."""
-    return Command(_server, tmp_path_factory.mktemp("shared"))
+    return Command(server, tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="module")

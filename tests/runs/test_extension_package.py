@@ -11,6 +11,7 @@ from test_killed_runs import contents
 from helpers.command import TINY, Command, as_options, wait_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+SHORT = TINY | {"samples_per_class": 12, "checkpoint_samples": 24, "evaluate": "final", "references": False}
 CASES: dict[str, dict[str, object]] = {
     "a method with a target network and a queue": {"strategy": "er", "method": "METHOD"},
     "a memory with a column": {"strategy": "er", "memory": "surprising"},
@@ -43,7 +44,7 @@ def method_of_the_page() -> str:
 @pytest.mark.parametrize("case", CASES)
 def test_a_part_of_another_package_is_killed_and_resumed_to_the_bit(ocssl_module: Command, case: str) -> None:
     chosen = {name: method_of_the_page() if value == "METHOD" else value for name, value in CASES[case].items()}
-    options = as_options(TINY | {"checkpoint_samples": 24} | chosen)
+    options = as_options(SHORT | chosen)
     whole, killed = (ocssl_module.folder / f"{kind} {case}" for kind in ("whole", "killed"))
     code, _, err = ocssl_module("run", "--plugin", "mylab", "--quiet", "-o", whole, *options)
     assert code == 0, err

@@ -30,13 +30,19 @@ def finished(ocssl_module: Command) -> Path:
     return ocssl_module.folder / "finished"
 
 
-@pytest.fixture
-def stopped(ocssl: Command, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def killed(ocssl_module: Command) -> Path:
     """A run that was killed after its first checkpoint."""
     options = as_options(SHORT | {"checkpoint_samples": 40})
-    ocssl("run", "-q", "-o", "stopped", *options, die_at_sync=8)
-    assert (tmp_path / "stopped" / "checkpoints" / "000001").exists()
-    return tmp_path / "stopped"
+    ocssl_module("run", "-q", "-o", "killed", *options, die_at_sync=8)
+    assert (ocssl_module.folder / "killed" / "checkpoints" / "000001").exists()
+    return ocssl_module.folder / "killed"
+
+
+@pytest.fixture
+def stopped(killed: Path, tmp_path: Path) -> Path:
+    """A copy of that run."""
+    return shutil.copytree(killed, tmp_path / "stopped")
 
 
 def test_a_folder_that_holds_a_finished_run_is_left_alone(ocssl: Command, finished: Path) -> None:
