@@ -16,7 +16,7 @@ SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
 FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
-    "mix": "α",
+    "mix": "α", "average_power": "γ",
 }  # fmt: skip
 """Symbols of settings, as their declarations have them; a test compares the two."""
 
