@@ -33,7 +33,7 @@ from ocssl.sweeps.report import trial_table
 ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
 README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
-SEARCH = ("objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-omega", "sgd")
+SEARCH = ("objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd")
 """The sweeps of multiview.md, without what all of them begin with."""
 SHOWN_TRIALS = 8
 PARTS, WHOLE = "multiview-parts", "multiview-r-middle"

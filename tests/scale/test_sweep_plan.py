@@ -266,7 +266,7 @@ MULTIVIEW = {
     "multiview-high": 3_726_000,
     "multiview-high-memory": 3_726_000,
     "multiview-average": 1_242_000,
-    "multiview-high-omega": 3_726_000,
+    "multiview-high-again": 3_726_000,
     "multiview-sgd": 1_242_000,
 }
 BEST = {
@@ -285,7 +285,7 @@ BEFORE = {
     "multiview-high": "multiview-low",
     "multiview-high-memory": "multiview-high",
     "multiview-average": "multiview-middle",
-    "multiview-high-omega": "multiview-high-memory",
+    "multiview-high-again": "multiview-high-memory",
     "multiview-sgd": "multiview-middle",
 }
 OWN_BASE = {"multiview-low", "multiview-high-memory", "multiview-average", "multiview-sgd"}  # one objective or shape
