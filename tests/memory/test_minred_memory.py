@@ -284,17 +284,6 @@ def test_the_original_minred_drops_as_its_own_code_while_features_arrive_late_an
     assert by_age > 0
 
 
-@pytest.mark.parametrize("kind", [MinRedAuthors, MinRedOriginal])
-def test_the_variants_of_minred_go_on_exactly_from_a_saved_state(kind):
-    memory, twin, generator = make(kind, 7, staging=3), make(kind, 7, staging=3), seeded()
-    fill(memory, [3, 3, 2, 3], generator)
-    twin.load_state_dict({name: tensor.clone() for name, tensor in memory.state_dict().items()})
-    for one in (memory, twin):
-        fill(one, [3, 1, 3], seeded(5))
-    for name, tensor in memory.state_dict().items():
-        assert torch.equal(tensor, twin.state_dict()[name]), name
-
-
 def test_minred_refuses_an_unknown_selection():
     with pytest.raises(ConfigError, match="selection must be 'sequential' or 'simultaneous', not 'simultanious'"):
         make(MinRedOriginal, capacity=4, staging=2, selection="simultanious")
