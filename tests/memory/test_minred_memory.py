@@ -72,6 +72,15 @@ def assert_agrees(memory: Memory, pool: list[Sample]) -> None:
             assert memory.columns["features"][slot].tolist() == pytest.approx(kept[number].feature, abs=1e-5)
 
 
+def move(memory: Memory, pool: list[Sample], slots: torch.Tensor, seen: torch.Tensor) -> None:
+    """Give both the features of replayed samples, half of which enters the stored ones."""
+    memory.update_features(slots, seen)
+    for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
+        sample = next(s for s in pool if s.number == identities(memory)[slot])
+        old = sample.feature
+        sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+
+
 def random_features(count: int, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(count, DIM, generator=generator)
 
@@ -110,11 +119,7 @@ def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
 
             slots = memory.sample(min(2, len(memory)), generator)
             seen = random_features(len(slots), generator)
-            memory.update_features(slots, seen)
-            for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
-                sample = next(s for s in pool if s.number == identities(memory)[slot])
-                old = sample.feature
-                sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+            move(memory, pool, slots, seen)
             assert_agrees(memory, pool)
 
 
@@ -276,11 +281,7 @@ def test_the_original_minred_drops_as_its_own_code_while_features_arrive_late_an
 
             slots = memory.sample(2, generator)
             seen = random_features(2, generator)
-            memory.update_features(slots, seen)
-            for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
-                sample = next(s for s in pool if s.number == identities(memory)[slot])
-                old = sample.feature
-                sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+            move(memory, pool, slots, seen)
     assert by_age > 0
 
 

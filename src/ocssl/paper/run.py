@@ -40,7 +40,7 @@ def run_missing(
     Args:
         store: as it was read for the plan.
         results: its folder.
-        stop_at: time of ``time.monotonic`` from which on no run is started.
+        stop_at: time of :func:`time.monotonic` from which on no run is started.
     """
     before = set(results.rglob("*.json"))
     first = {run.folder for run in plan.first}
