@@ -28,9 +28,9 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def photos(n: int, height: int, width: int, seed: int = 0) -> torch.Tensor:
+def photos(n: int, height: int, width: int) -> torch.Tensor:
     """Noise in every colour, with the corners of the colour cube and some greys among the pixels."""
-    images = torch.randint(256, (n, 3, height, width), generator=seeded(seed), dtype=torch.uint8)
+    images = torch.randint(256, (n, 3, height, width), generator=seeded(), dtype=torch.uint8)
     special = [*itertools.product((0, 255), repeat=3), (128, 128, 128), (7, 7, 7), (200, 200, 10)]
     for place, colour in zip(range(0, height * width, 3), special, strict=False):
         images[:, :, place // width, place % width] = torch.tensor(colour, dtype=torch.uint8)

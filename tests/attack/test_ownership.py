@@ -17,7 +17,6 @@ from ocssl.export import publish
 
 EMBED = ("embed", "state", "imgs", "-o")
 EXPORT = ("export", "state", "--to")
-PREVIEW = ("data", "preview", "folder:set", "-o")
 REPORT = ("report", "results", "-o")
 attack_only = pytest.mark.attack
 

@@ -225,14 +225,14 @@ def test_two_who_want_the_same_set_decode_it_once(pile, decoded):
     assert len(datasets) == 2
 
 
-def test_too_little_space_is_told_before_anything_is_written(pile, own_cache, monkeypatch):
+def test_too_little_space_is_told_before_anything_is_written(pile, monkeypatch):
     usage = cache_writer.shutil.disk_usage(pile)
     monkeypatch.setattr(cache_writer.shutil, "disk_usage", lambda path: usage._replace(free=100))
     with pytest.raises(DataError, match=r"needs 0\.0 GB and 0\.0 GB are free; free some space"):
         load(pile)
 
 
-def test_a_disk_that_fills_up_keeps_what_was_done(pile, own_cache, monkeypatch, decoded):
+def test_a_disk_that_fills_up_keeps_what_was_done(pile, monkeypatch, decoded):
     written = []
 
     def filling(path, mode="r", **options):

@@ -64,9 +64,9 @@ def wait_for(run: Path, lines: int) -> None:
         time.sleep(0.05)
 
 
-def end(processes: list[subprocess.Popen[str]], within: float = MINUTE) -> list[tuple[int, str]]:
+def end(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     """Exit code and stderr of each, once all have ended."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + MINUTE
     told = [process.communicate(timeout=deadline - time.monotonic())[1] for process in processes]
     return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
 

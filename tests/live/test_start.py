@@ -74,7 +74,7 @@ def test_an_installed_package_is_taken_where_no_backbone_is_asked_for(
     assert learner.config.weights is None
 
 
-def test_a_pretrained_network_sees_at_most_128_pixels_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pretrained_network_sees_at_most_128_pixels_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     from ocssl.live.start import start_settings
     from ocssl.pretrained import Source
 

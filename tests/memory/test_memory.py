@@ -8,6 +8,7 @@ import pytest
 import torch
 from memories import (
     DIM,
+    KINDS,
     every_kind,
     fill,
     identities,
@@ -18,7 +19,7 @@ from memories import (
 )
 
 from ocssl.errors import CheckpointError, ConfigError
-from ocssl.memory import Column, Fifo, MinRed
+from ocssl.memory import Column, Fifo, MinRed, MinRedAuthors, MinRedOriginal
 
 
 @every_kind
@@ -84,7 +85,7 @@ def test_a_feature_stays_with_its_image_wherever_that_goes(kind):
 # ----------------------------------------------------------------------------------------------------------- state
 
 
-@every_kind
+@pytest.mark.parametrize("kind", [*KINDS, MinRedAuthors, MinRedOriginal])
 @pytest.mark.parametrize("sizes", [[], [3], [3, 3, 2, 3, 3]])
 def test_a_memory_goes_on_exactly_from_a_saved_state(kind, sizes):
     memory, generator = make(kind, capacity=7, staging=3), seeded()

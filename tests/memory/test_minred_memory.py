@@ -72,6 +72,15 @@ def assert_agrees(memory: Memory, pool: list[Sample]) -> None:
             assert memory.columns["features"][slot].tolist() == pytest.approx(kept[number].feature, abs=1e-5)
 
 
+def move(memory: Memory, pool: list[Sample], slots: torch.Tensor, seen: torch.Tensor) -> None:
+    """Give both the features of replayed samples, half of which enters the stored ones."""
+    memory.update_features(slots, seen)
+    for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
+        sample = next(s for s in pool if s.number == identities(memory)[slot])
+        old = sample.feature
+        sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+
+
 def random_features(count: int, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(count, DIM, generator=generator)
 
@@ -110,11 +119,7 @@ def test_minred_keeps_agreeing_while_features_arrive_late_and_move(drops):
 
             slots = memory.sample(min(2, len(memory)), generator)
             seen = random_features(len(slots), generator)
-            memory.update_features(slots, seen)
-            for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
-                sample = next(s for s in pool if s.number == identities(memory)[slot])
-                old = sample.feature
-                sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+            move(memory, pool, slots, seen)
             assert_agrees(memory, pool)
 
 
@@ -276,23 +281,8 @@ def test_the_original_minred_drops_as_its_own_code_while_features_arrive_late_an
 
             slots = memory.sample(2, generator)
             seen = random_features(2, generator)
-            memory.update_features(slots, seen)
-            for slot, feature in zip(slots.tolist(), seen.tolist(), strict=True):
-                sample = next(s for s in pool if s.number == identities(memory)[slot])
-                old = sample.feature
-                sample.feature = feature if old is None else [(a + b) / 2 for a, b in zip(old, feature, strict=True)]
+            move(memory, pool, slots, seen)
     assert by_age > 0
-
-
-@pytest.mark.parametrize("kind", [MinRedAuthors, MinRedOriginal])
-def test_the_variants_of_minred_go_on_exactly_from_a_saved_state(kind):
-    memory, twin, generator = make(kind, 7, staging=3), make(kind, 7, staging=3), seeded()
-    fill(memory, [3, 3, 2, 3], generator)
-    twin.load_state_dict({name: tensor.clone() for name, tensor in memory.state_dict().items()})
-    for one in (memory, twin):
-        fill(one, [3, 1, 3], seeded(5))
-    for name, tensor in memory.state_dict().items():
-        assert torch.equal(tensor, twin.state_dict()[name]), name
 
 
 def test_minred_refuses_an_unknown_selection():

@@ -30,14 +30,13 @@ def main_rows() -> Iterator[dict[str, str]]:
 
 
 def results(
-    datasets: tuple[str, ...] = ("cifar100",),
     protocols: tuple[str, ...] = ("clean", "authors"),
     seeds: tuple[int, ...] = (0, 1, 2),
     budgets: tuple[str, ...] = ("high", "low"),
 ) -> Iterator[Result]:
     """One result for each row, protocol and seed."""
     for row in main_rows():
-        if row["dataset"] in datasets and row["budget"] in budgets:
+        if row["dataset"] == "cifar100" and row["budget"] in budgets:
             for protocol in protocols:
                 for seed in seeds:
                     yield one(row, protocol, seed)

@@ -20,11 +20,11 @@ from ocssl.results.table import Value
 OLD = Path(__file__).parents[1] / "data_0_1" / "results" / "cifar100-simsiam-cla-e-fifo-high-authors-seed0.json"
 
 
-def row_of(store: Store, name: str = "cla-e", *, protocol: str = "clean", table: str = "high-simsiam") -> Row:
-    """A row of a table on CIFAR-100."""
+def row_of(store: Store, name: str = "cla-e", *, protocol: str = "clean") -> Row:
+    """A row of the high SimSiam table on CIFAR-100."""
     (section,) = (
         section
-        for section in sections_of(store, find_table(table))
+        for section in sections_of(store, find_table("high-simsiam"))
         if (section.dataset, section.protocol) == ("cifar100", protocol)
     )
     (row,) = (row for row in section.rows if row.name == name)

@@ -165,7 +165,7 @@ def test_runs_that_were_tuned_to_the_papers_values_are_drawn_once(as_paper: Path
     assert [one["label"] for one in data["series"] if one["style"] == "cla-e"] == ["CLA-E"]
 
 
-def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path, tmp_path: Path) -> None:
+def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path) -> None:
     found = read_result(one / CLA_E.format(0))
     for number, place in enumerate(("folder:" + "記録/" * 60, "folder:" + "記録-" * 60)):
         config = found.config | {"dataset": place, "method": "../../mine"}

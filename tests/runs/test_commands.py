@@ -86,7 +86,7 @@ def test_compare_tells_runs_apart_that_differ_in_their_folders_alone(
         assert name in drawn
 
 
-def test_numbers_of_validation_images_are_called_that(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
+def test_numbers_of_validation_images_are_called_that(ocssl: Command, runs: list[Path]) -> None:
     code, out, err = ocssl("run", "-q", "-o", "run", *as_options(SHORT | {"measure_on": "validation"}))
     assert code == 0, err
     assert "validation images" in out

@@ -149,7 +149,7 @@ def test_a_run_that_starts_from_another_goes_on_with_its_networks_and_its_accoun
     assert later.budget == "custom"
 
 
-def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(tmp_path: Path, cla_run: Path) -> None:
+def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(cla_run: Path) -> None:
     learner = Learner(**dict(resolve(SHORT | {"strategy": "cla-e", "seed": 5}).learner))
     spent = warm_start(learner, cla_run)
     assert learner.budget.spent == spent == read_result(cla_run).cbp_spent

@@ -44,7 +44,7 @@ def log(plan: Sweep, tmp_path: Path) -> TrialLog:
     return log
 
 
-def test_scores_are_means_over_seeds_and_failed_or_open_trials_never_win(plan: Sweep, log: TrialLog) -> None:
+def test_scores_are_means_over_seeds_and_failed_or_open_trials_never_win(log: TrialLog) -> None:
     assert [(trial.state, trial.score) for trial in log.trials] == [
         ("done", 35.0),
         ("failed", None),

@@ -103,7 +103,7 @@ def test_wrong_teachers_are_refused_in_a_sentence(teacher: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"backbone": "os:getcwd"}', '{"backbone": "convnet", "std": [0, 1, 1]}']
 )
-def test_an_edited_teacher_is_refused(teacher: str, tmp_path: Path, text: str) -> None:
+def test_an_edited_teacher_is_refused(teacher: str, text: str) -> None:
     learner = taught(teacher)
     settings = {**learner.config.to_dict(), "teacher_network": text}
     with pytest.raises(ConfigError, match="teacher_network is not what taught_by gives; leave it out"):

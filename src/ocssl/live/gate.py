@@ -157,11 +157,6 @@ class Gate:
         """The encoder to publish."""
         return self._published.encoder
 
-    @property
-    def best_seen(self) -> int:
-        """Images that the best encoder had learned from."""
-        return int(self._best.encoder.facts["seen"])
-
     def due(self, learner: Learner) -> bool:
         """Whether the next check is due."""
         return learner.seen - self._checked >= self._check_every
@@ -214,7 +209,8 @@ class Gate:
         if self.halvings > MOST_HALVINGS:
             raise DivergedError(f"{why}; {MOST_HALVINGS} smaller learning rates did not help either")
         lr = learner.config.to_dict()["lr"] / 2
-        back = f"learning goes back to image {self.best_seen:,} with half the learning rate, {lr:.3g}"
+        best_seen = int(self._best.encoder.facts["seen"])
+        back = f"learning goes back to image {best_seen:,} with half the learning rate, {lr:.3g}"
         return learner.go_back(self._snapshot, lr=lr), f"image {learner.seen:,}: {why}; {back}"
 
     def _choose_mix(self, learner: Learner, judged: _Judge) -> tuple[Measured, bool]:

@@ -18,7 +18,7 @@ from ocssl.options import setting
 
 
 @register("lars")
-class LARS(Optimizer):
+class LARS(SGD):
     """SGD whose step for each weight matrix is proportional to the norm of that matrix.
 
     Source: You et al., 2017, arXiv:1708.03888.
@@ -37,8 +37,7 @@ class LARS(Optimizer):
 
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)
-        self.momentum, self.weight_decay, self.trust = options.momentum, options.weight_decay, options.trust
-        self.velocities: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.trust = options.trust
 
     @torch.no_grad()
     def update(self, lr: float | Tensor) -> None:
@@ -59,7 +58,3 @@ class LARS(Optimizer):
         ratio = torch.where((size > 0) & (slope > 0), ratio, 1.0)
         decayed = torch._foreach_add(gradients, weights, alpha=self.weight_decay)
         return [gradient * r for gradient, r in zip(decayed, ratio, strict=True)]
-
-    def moments(self) -> dict[str, Tensor]:
-        """The velocity of each parameter, as ``momentum.0``, ``momentum.1``, …"""
-        return {f"momentum.{i}": velocity for i, velocity in enumerate(self.velocities)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,14 +34,13 @@ def run_missing(
     results: Path,
     *,
     stop_at: float = float("inf"),
-    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[RunOutcome]:
     """Run what a plan lacks, in the order in which the runs end, and store the results.
 
     Args:
         store: as it was read for the plan.
         results: its folder.
-        stop_at: time of the clock from which on no run is started.
+        stop_at: time of :func:`time.monotonic` from which on no run is started.
     """
     before = set(results.rglob("*.json"))
     first = {run.folder for run in plan.first}
@@ -57,7 +56,7 @@ def run_missing(
         for run in plan.to_run:
             while run.starts_from in in_progress:
                 yield None
-            if clock() >= stop_at or done_elsewhere(run):
+            if time.monotonic() >= stop_at or done_elsewhere(run):
                 continue
             if run.starts_from and not RunFolder(run.starts_from).result.exists():
                 too_early.append(RunOutcome(run, error=f"'{run.starts_from}', which it starts from, is not finished"))

@@ -22,7 +22,7 @@ from ocssl.strategies.base import REPLAY_BATCH
 EXPERIENCES = {"shapes": 6, "cifar10": 5, "svhn": 5}
 """For sets with too few classes for the paper's 20 experiences."""
 
-PAPER_STREAM_BATCH, PAPER_PASSES = 10, 3
+PAPER_STREAM_BATCH = 10
 BLOCKS = {("low", True): (30, 1), ("low", False): (10, 3), ("high", True): (138, 3)}
 """The paper's b and n_p, for two views, by budget and by whether the strategy replays."""
 AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "epoch_end": "drop", "fit": "squash"}

@@ -93,7 +93,6 @@ class Stream:
         if last not in get_args(Last):
             raise ConfigError(f"last must be 'drop' or 'carry', not {last!r}")
         self.batch = batch
-        self.last = last
         self.start = 0
 
         @lru_cache(maxsize=2)  # an epoch's order takes milliseconds to draw

@@ -70,7 +70,6 @@ def draw_lines(
     *,
     x_title: str = "stream images seen",
     y_title: str = "linear probe, all classes, %",
-    title: str = "",
     best: tuple[Any, float, str] | None = None,
     log: bool = False,
     ticks: Mapping[float, str] | None = None,
@@ -93,7 +92,7 @@ def draw_lines(
             axes.plot([best[0]], [best[1]], "*", color=INK, ms=12, ls="none", zorder=3, label=best[2])
         if log:
             axes.set_xscale("log")
-        axes.set(title=title, xlabel=x_title, ylabel=y_title)
+        axes.set(xlabel=x_title, ylabel=y_title)
         if ticks:
             axes.set_xticks(list(ticks), list(ticks.values()))
             axes.minorticks_off()
