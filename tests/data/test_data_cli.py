@@ -155,6 +155,8 @@ def test_a_preview_that_cannot_be_written_and_a_wrong_name_are_one_sentence(tmp_
         run("preview", "shapes", "-o", str(tmp_path / "no" / "folder" / "grid.png"))
     with pytest.raises(OcsslError, match="did you mean 'shapes'"):
         run("info", "shape")
+    with pytest.raises(OcsslError, match=f"unknown data set .* write folder:{tmp_path}$"):
+        run("info", str(tmp_path))
 
 
 def test_help_loads_neither_torch_nor_pyarrow():
