@@ -10,6 +10,7 @@ import torch
 
 import ocssl
 from ocssl import augment, memory, methods, nn, optim, strategies
+from ocssl.data import streams
 from ocssl.errors import ConfigError
 from ocssl.registry import Registry, unknown
 
@@ -84,6 +85,24 @@ def test_a_part_of_another_kind_is_refused():
     with pytest.raises(ConfigError, match="memory 'mine' must be a class that derives from Memory, not <class"):
         memory.register("mine")(strategies.Finetune)
     assert "mine" not in memory.registry
+
+
+@pytest.mark.parametrize(
+    ("registry", "base", "method"),
+    [
+        (methods.registry, methods.Method, "loss"),
+        (memory.registry, memory.Memory, "assign_slots"),
+        (optim.registry, optim.Optimizer, "update"),
+        (streams.registry, streams.StreamType, "build"),
+    ],
+)
+def test_a_part_without_its_main_method_is_refused(registry, base, method):
+    class Mine(base):
+        """It has only a name."""
+
+    with pytest.raises(ConfigError, match=rf"'mine' has no {method}\(\), which every {registry.kind} needs; define it"):
+        registry.register("mine")(Mine)
+    assert "mine" not in registry
 
 
 @pytest.mark.parametrize(

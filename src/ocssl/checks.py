@@ -10,7 +10,6 @@ A broken contract raises :class:`AssertionError` with a sentence that says which
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -389,16 +388,14 @@ def check_stream(name: str, **options: Any) -> None:
     }
     if issubclass(kind, streams.Shuffled):
         given["order_seed"] = 1
-    try:
-        inspect.signature(kind.build).bind(None, labels, **given)
-    except TypeError as error:
-        advice = "its parameters are those of StreamType.build, or **unused"
-        raise AssertionError(f"build() cannot be called as a run does ({error}); {advice}") from error
 
     def build() -> streams.Stream:
-        return kind(settings).build(labels, **given)
+        return streams.build_stream(kind(settings), labels, **given)
 
-    stream = build()
+    try:
+        stream = build()
+    except ConfigError as error:
+        raise AssertionError(str(error)) from error
     unchanged = torch.equal(labels, before) and torch.equal(given["indices"], train)
     assert unchanged, "build() changes the labels or the indices that it is given; change a copy"
     try:

@@ -128,9 +128,14 @@ def modules_of(part: str, bases: Iterable[type]) -> set[str]:
     return own | {base.__module__ for base in bases} & {*_registered.values()}
 
 
+def registered() -> list[str]:
+    """The modules whose parts are registered, sorted; a script is none."""
+    return sorted({*_registered.values()} - {SCRIPT})
+
+
 def raised_in(error: BaseException) -> str | None:
     """The line of a plugin in which an exception arose, or that called what raised it; None where no plugin did."""
-    tops = {module.partition(".")[0] for module in _registered.values()} - {SCRIPT}
+    tops = {module.partition(".")[0] for module in registered()}
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))

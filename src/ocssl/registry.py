@@ -91,9 +91,11 @@ class Registry(Generic[T]):
 
     Attributes:
         base: the class that parts derive from, set where it is defined; None: anything can be registered.
+        required: methods of the base that every part implements.
     """
 
     base: type | None = None
+    required: tuple[str, ...] = ()
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
@@ -166,13 +168,16 @@ class Registry(Generic[T]):
         return name in self._entries or name in self._announced()
 
     def _check(self, name: str, entry: object) -> None:
-        """Refuse a part of another kind, and settings that cannot be read: they would fail far from their cause."""
+        """Refuse a part of another kind, an incomplete one, and settings that cannot be read, close to the cause."""
         base = self.base
         if base is not None and not (isinstance(entry, type) and issubclass(entry, base)):
             raise ConfigError(f"{self.kind} '{name}' must be a class that derives from {base.__name__}, not {entry!r}")
         if not issubclass(getattr(entry, "Options", BaseModel), getattr(base, "Options", BaseModel)):
             known = "ocssl.options" if base is None else base.__name__
             raise ConfigError(f"class Options of {self.kind} '{name}' must derive from {known}.Options")
+        for method in self.required:
+            if getattr(entry, method) is getattr(base, method):
+                raise ConfigError(f"{self.kind} '{name}' has no {method}(), which every {self.kind} needs; define it")
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""

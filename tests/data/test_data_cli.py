@@ -51,6 +51,15 @@ def test_list_tells_what_is_there_and_what_is_not(root):
     assert states(run("list", "--data-root", str(root)))["cars"] == ["ready", "found"]
 
 
+def test_images_without_a_test_split_are_prepared_and_told_as_they_are(tmp_path):
+    write(tmp_path / "imgs" / "1.png", png(pixels(0)))
+    address = f"folder:{tmp_path / 'imgs'}"
+    assert run("prepare", address) == f"{address} train: 1 images of 32×32\n"
+    assert "test: missing (" in run("info", address)
+    with pytest.raises(DataError, match="has no test split"):
+        run("prepare", address, "--split", "test")
+
+
 def test_info_tells_where_a_set_is_and_how_to_get_it(root):
     assert "2 image files in" in run("info", "cars", "--data-root", str(root))
     missing = run("info", "tiny-imagenet", "--data-root", str(root))
@@ -146,6 +155,8 @@ def test_a_preview_that_cannot_be_written_and_a_wrong_name_are_one_sentence(tmp_
         run("preview", "shapes", "-o", str(tmp_path / "no" / "folder" / "grid.png"))
     with pytest.raises(OcsslError, match="did you mean 'shapes'"):
         run("info", "shape")
+    with pytest.raises(OcsslError, match=f"unknown data set .* write folder:{tmp_path}$"):
+        run("info", str(tmp_path))
 
 
 def test_help_loads_neither_torch_nor_pyarrow():

@@ -481,7 +481,7 @@ class OneGeneratorForMany(OneGenerator):
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
-        (NoSeed, r"build\(\) cannot be called as a run does \(got an unexpected keyword argument 'data_seed'\); its"),
+        (NoSeed, r"build\(\) of NoSeed cannot be called as a run does \(got an unexpected .* 'data_seed'\); its"),
         (NoOrderSeed, "unexpected keyword argument 'order_seed'"),
         (Lists, r"build\(\) of stream 'wrong' must return a Stream, not list"),
         (
@@ -490,7 +490,7 @@ class OneGeneratorForMany(OneGenerator):
         ),
         (Floats, r"experience 0 of the stream must be integers of shape \(180,\), not float64 of shape \(180,\)"),
         (Nothing, "stream 'wrong' has no experience"),
-        (Tiny, r"an experience has fewer samples than stream_batch \(7\); use fewer experiences"),
+        (Tiny, "experience 0 of stream 'wrong' has no full minibatch of 7 samples; use fewer experiences"),
         (Carrying, "experience 0 of stream 'wrong' ends at sample 90, inside a minibatch of 7 samples; .* last='drop'"),
         (
             OwnBatch,

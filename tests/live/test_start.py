@@ -154,8 +154,9 @@ def test_floating_point_pictures_need_a_range(tmp_path: Path) -> None:
     learner, _ = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", pixel_range=(0, 1))
     assert learner.seen == 4
     assert load(tmp_path / "state").pixel_range == (0, 1)
-    with pytest.raises(ConfigError, match="pixel_range must be two numbers, the lower one first"):
-        start(frames, tmp_path / "other", backbone="convnet-w8", weights="none", pixel_range=(1, 0))
+    for wrong in ((1, 0), (0,), "0, 1"):
+        with pytest.raises(ConfigError, match="pixel_range must be two numbers, the lower one first"):
+            start(frames, tmp_path / "other", backbone="convnet-w8", weights="none", pixel_range=wrong)
 
 
 def test_a_factory_in_the_current_folder_is_named_on_the_command_line(ocssl: Command, tmp_path: Path) -> None:

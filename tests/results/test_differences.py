@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,19 @@ def test_compare_ranks_no_row_that_knows_more_than_the_stream() -> None:
         "ER": (False, True),
         "i.i.d.": (False, False),
     }
+
+
+def test_compare_keeps_floors_that_were_measured_in_two_ways_apart(ocssl: Ocssl, tmp_path: Path) -> None:
+    file = PUBLISHED / "cifar100-simsiam-er-fifo-high-clean-seed0.json"
+    result = json.loads(file.read_text())
+    result["config"]["samples_per_class"] = 24
+    result["references"] = {"pixels": 1.25}
+    (tmp_path / "few.json").write_text(json.dumps(result))
+    code, said = ocssl("compare", str(file), str(tmp_path / "few.json"), "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    floors = {row["run"]: row["Final %"] for row in read(tmp_path / "runs.csv") if "pixels" in row["run"]}
+    assert list(floors) == ["cifar100 raw pixels, samples_per_class None", "cifar100 raw pixels, samples_per_class 24"]
+    assert float(floors["cifar100 raw pixels, samples_per_class 24"]) == 1.25
 
 
 def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Path) -> None:

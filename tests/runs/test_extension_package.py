@@ -69,6 +69,12 @@ class Typo(ExperienceReplay):
         return {"typo": step.featuers.projected.mean()}
 
 
+@register("short")
+class Short(ExperienceReplay):
+    def penalty(self):
+        return {}
+
+
 class Own(StreamType):
     def build(self, labels, *, stream_batch, **how):
         return Stream.from_groups([self.drawn(len(labels))], stream_batch, "drop")
@@ -97,6 +103,7 @@ class Floats(Own):
     ("changed", "code", "said"),
     [
         ({"strategy": "typo"}, 70, "has no attribute 'featuers', in line 10 of plugin 'broken'; OCSSL_DEBUG=1 prints"),
+        ({"strategy": "short"}, 70, "this is a fault of plugin 'broken', or of ocssl (TypeError: Short.penalty"),
         ({"stream": "all"}, 2, "which is not among the indices that build() is given"),
         ({"stream": "beyond"}, 2, "stream 'beyond' has sample 10001 in experience 0, which is not among"),
         ({"stream": "floats"}, 2, "experience 0 of the stream must be integers of shape (60,), not float64"),

@@ -98,6 +98,17 @@ def test_a_stream_whose_borders_lie_inside_minibatches_is_refused(
         make_schedule(config, train, views=2)
 
 
+def test_a_stream_that_cannot_be_built_as_a_run_does_is_refused(train: Subset, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unasked(data.streams.StreamType):
+        def build(self, labels):
+            raise AssertionError("it is not called")
+
+    monkeypatch.setitem(data.streams.registry._entries, "unasked", Unasked)
+    config = resolve({"stream": "unasked", "stream_batch": 10, "batch": 30})
+    with pytest.raises(ConfigError, match=r"build\(\) of Unasked cannot be called as a run does \(.*'indices'\); its"):
+        make_schedule(config, train, views=2)
+
+
 def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:
     schedule = make_schedule(settings(), train, views=2)
     stream = data.streams.class_incremental(train.dataset.labels, 10, indices=train.indices, stream_batch=10)

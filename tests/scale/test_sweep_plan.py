@@ -71,6 +71,7 @@ def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
         ({"space": {"lr": []}}, "space.lr is empty"),
         ({"space": {"lr": 0.1}}, "space.lr must be a list of values"),
         ({"space": {"lr": [0.1, [0.2]]}}, "space.lr must list plain values"),
+        ({"space": {"lr": [0.1, float("nan")]}}, "space.lr must list finite numbers"),
         ({"space": {"lr": [0.1, 0.1]}}, "space.lr lists a value twice"),
         ({"space": {"lr": [0.1, "fast"]}}, "lr must be a number of at least 0, not "),
         ({"space": {"lr": {"low": 0.1, "high": 1}}}, "grid search needs a list of values for space.lr"),

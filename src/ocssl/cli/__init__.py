@@ -66,12 +66,17 @@ def _run() -> int:
 
 
 def _fault(error: Exception) -> str:
-    """What went wrong, and where, if it was in a plugin."""
-    from ocssl.plugins import raised_in
+    """What went wrong, and where, if it was in a plugin. A call that does not fit a plugin's part is in neither."""
+    from ocssl.plugins import raised_in, registered
 
     what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     if (place := raised_in(error)) is not None:
         return f"{what}, in {place}; {DEBUG}=1 prints the traceback"
+    if plugins := ", ".join(f"'{module}'" for module in registered()):
+        return (
+            f"this is a fault of plugin {plugins}, or of ocssl ({what}); compare the part's methods and their "
+            f"parameters with those of its base class; {DEBUG}=1 prints the traceback"
+        )
     return (
         f"this is a fault of ocssl ({what}); please report it to the project's issue tracker with what {DEBUG}=1 prints"
     )

@@ -132,7 +132,7 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
 
 
 def _floors(files: list[ResultFile]) -> Iterator[tuple[str, Group]]:
-    """Each floor that was measured, once for each data set, protocol and kind of images."""
+    """Each floor that was measured, once for each data set, protocol, kind of images and way to measure it."""
     from ocssl.results import Group
     from ocssl.results.names import heading
     from ocssl.results.sections import FLOORS
@@ -147,7 +147,22 @@ def _floors(files: list[ResultFile]) -> Iterator[tuple[str, Group]]:
         label = [f"{dataset} {FLOORS.get(name, name)}"]
         label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
         label += [f"{kind} images"] if len(images) > 1 else []
-        yield ", ".join(label), Group(tuple(having), floor=name)
+        for differing, alike in _measured_alike(having, name).items():
+            yield ", ".join([*label, *differing]), Group(tuple(alike), floor=name)
+
+
+def _measured_alike(files: list[ResultFile], floor: str) -> dict[tuple[str, ...], list[ResultFile]]:
+    """Files that measured a floor in the same way, by the settings that tell the ways apart."""
+    from ocssl.results.names import setting_text
+    from ocssl.results.sections import floor_settings
+
+    settings = [floor_settings(file.result, floor) for file in files]
+    names = dict.fromkeys(name for own in settings for name in own)
+    differing = [name for name in names if any(own.get(name) != settings[0].get(name) for own in settings)]
+    found: dict[tuple[str, ...], list[ResultFile]] = {}
+    for file, own in zip(files, settings, strict=True):
+        found.setdefault(tuple(setting_text(name, own.get(name)) for name in differing), []).append(file)
+    return found
 
 
 def _warnings(results: Iterable[Result]) -> Iterator[str]:

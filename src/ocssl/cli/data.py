@@ -84,7 +84,9 @@ def info(address: Address, root: Root = None, size: Size = None) -> None:
 @app.command()
 def prepare(
     address: Address,
-    splits: Annotated[list[Split] | None, typer.Option("--split", help="Repeatable [default: train and test].")] = None,
+    splits: Annotated[
+        list[Split] | None, typer.Option("--split", help="Repeatable [default: those there are].")
+    ] = None,
     root: Root = None,
     size: Size = None,
     fit: FitOption = "crop",
@@ -97,18 +99,24 @@ def prepare(
     """
     from ocssl.common.yaml import read_yaml
     from ocssl.data import load
+    from ocssl.data.layout import NoSplit
 
     for split in splits or Split:
-        dataset = load(
-            address,
-            split=split,
-            root=root,
-            image_size=size,
-            fit=fit,
-            pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
-            on_bad_image=on_bad_image,
-            verify=True,
-        )
+        try:
+            dataset = load(
+                address,
+                split=split,
+                root=root,
+                image_size=size,
+                fit=fit,
+                pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
+                on_bad_image=on_bad_image,
+                verify=True,
+            )
+        except NoSplit:
+            if splits or split == Split.train:
+                raise
+            continue
         skipped = f", {len(dataset.skipped)} left out" if dataset.skipped else ""
         typer.echo(f"{address} {split}: {len(dataset)} images of {dataset.image_size}×{dataset.image_size}{skipped}")
 

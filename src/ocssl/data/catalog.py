@@ -11,6 +11,7 @@ imagenet100, imagenet100:authors, tiny-imagenet, cars, shapes
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -85,6 +86,8 @@ def dataset_spec(name: str) -> DatasetSpec:
         if not (seed.isdecimal() and len(seed) <= 18):
             raise ConfigError(f"the seed in {shown(name)} must be a whole number of at most 18 digits")
         return replace(registry.get(base), name=name, find=partial(find_imagenet100, authors_seed=int(seed)))
+    if name not in registry and os.path.isdir(name):  # of a text that cannot be a path, it is False
+        raise ConfigError(f"unknown data set '{name}'; for the images in the folder of this name, write folder:{name}")
     return registry.get(name)
 
 

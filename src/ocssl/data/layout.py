@@ -65,9 +65,13 @@ def shard_files(path: Path, suffixes: tuple[str, ...], split: str) -> list[Path]
     return [base / file for file in chosen]
 
 
-def no_split(place: str, split: str) -> DataError:
+class NoSplit(DataError):
+    """The address has images, but none of the split that is asked for."""
+
+
+def no_split(place: str, split: str) -> NoSplit:
     """The error for an address without the split that is asked for."""
-    return DataError(f"{place} has no {split} split: put it into folders or files called train… and test…")
+    return NoSplit(f"{place} has no {split} split: put it into folders or files called train… and test…")
 
 
 def of_split(files: Iterable[Path], split: str) -> list[Path]:

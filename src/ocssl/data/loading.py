@@ -20,7 +20,7 @@ from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
-from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, data_root, no_split, shard_files, split_folder
+from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, NoSplit, data_root, no_split, shard_files, split_folder
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
@@ -138,6 +138,8 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     below = data_root(root)
     try:
         reader = spec.locate(below, split) if spec else open_address(address, split)
+    except NoSplit as error:
+        return SplitStatus("missing", str(error))
     except OSError as error:  # a DataError of our own, or what a folder raises that cannot be listed
         return SplitStatus("broken", str(error))
     if reader is None:

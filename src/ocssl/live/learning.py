@@ -20,7 +20,7 @@ from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
-from ocssl.imaging import BadImage, Pixels, file_stamp
+from ocssl.imaging import BadImage, PixelRange, Pixels, check_pixel_range, file_stamp
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import FEWEST, Gate
@@ -341,7 +341,7 @@ def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, An
     """
     tried: list[Item] = []
     sizes: list[int] = []
-    device, pixel_range = str(given.get("device", "auto")), given.get("pixel_range")
+    device, pixel_range = str(given.get("device", "auto")), check_pixel_range(given.get("pixel_range"))
     enough = 1 if "image_size" in given else SIZED
     while not stop.pending:
         try:
@@ -365,7 +365,7 @@ def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, An
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
 
-def _why(item: Item, pixel_range: Any) -> str:
+def _why(item: Item, pixel_range: PixelRange | None) -> str:
     """Why an image cannot be used, to be put behind its name."""
     try:
         item.decode(1, "crop", pixel_range)

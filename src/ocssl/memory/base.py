@@ -306,3 +306,4 @@ class Memory:
 
 
 registry.base = Memory
+registry.required = ("assign_slots",)

@@ -86,3 +86,4 @@ class Method(nn.Module):
 
 
 registry.base = Method
+registry.required = ("loss",)

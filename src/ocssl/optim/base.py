@@ -128,6 +128,7 @@ class Optimizer:
 
 
 registry.base = Optimizer
+registry.required = ("update",)
 
 
 class Plateau:

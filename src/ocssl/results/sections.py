@@ -245,11 +245,11 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
     It is unknown where the runs were measured on different images, or began with different networks.
     """
     runs = [run for group in groups if not group.floor for run in group.runs.values()]
-    alike = {_floor_settings(run.result, name) for run in runs}
+    alike = {_measured_like(run.result, name) for run in runs}
     if len(alike) != 1:
         return Group(floor=name)
     seeds = {run.result.seed for run in runs}
-    more = [file for file in store.floors if file.result.seed in seeds and _floor_settings(file.result, name) in alike]
+    more = [file for file in store.floors if file.result.seed in seeds and _measured_like(file.result, name) in alike]
     files: list[ResultFile] = []
     conflicts: dict[int, Problem] = {}
     for seed in sorted(seeds):
@@ -267,9 +267,18 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
     return Group(tuple(files), conflicts, floor=name)
 
 
-def _floor_settings(result: Result, name: str) -> str:
+def floor_settings(result: Result, name: str) -> dict[str, Any]:
+    """The settings that a floor depends on, besides data set, protocol, images and crops; groups with a dot."""
+    found: dict[str, Any] = {}
+    for setting in (*MEASURED, *NETWORK) if name == "untrained" else MEASURED:
+        value = result.config.get(setting)
+        group = value if isinstance(value, dict) else None
+        found |= {setting: value} if group is None else {f"{setting}.{key}": inner for key, inner in group.items()}
+    return found
+
+
+def _measured_like(result: Result, name: str) -> str:
     """What a floor depends on."""
-    names = (*MEASURED, *NETWORK) if name == "untrained" else MEASURED
-    settings = [result.config.get(setting) for setting in names]
-    settings += [result.crops] if name == "untrained" else []
+    settings = [*floor_settings(result, name).items()]
+    settings += [("eval_crops", result.crops)] if name == "untrained" else []
     return repr((result.dataset, result.protocol, result.measured_on, settings))

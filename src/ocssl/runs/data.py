@@ -16,7 +16,15 @@ from torch import Tensor
 from ocssl import data
 from ocssl.budget import plan
 from ocssl.data import Stream, authors
-from ocssl.data.streams import ClassIncremental, Iid, StreamType, registry, require_runnable, split_validation
+from ocssl.data.streams import (
+    ClassIncremental,
+    Iid,
+    StreamType,
+    build_stream,
+    registry,
+    require_runnable,
+    split_validation,
+)
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs.config import RunConfig
@@ -224,7 +232,8 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         more["order_seed"] = config.learner.seed
     if getattr(config, "class_order", "data") == "authors":
         more["class_order"] = authors.CLASS_ORDERS[config.dataset]
-    return kind.build(
+    return build_stream(
+        kind,
         train.dataset.labels,
         indices=train.indices,
         data_seed=config.data_seed,

@@ -74,6 +74,8 @@ def _parse(name: str, entry: object) -> tuple[Scalar, ...] | Range:
         raise ConfigError(f"space.{name} is empty; list at least one value")
     if not all(isinstance(value, Scalar) for value in entry):
         raise ConfigError(f"space.{name} must list plain values, not {shown(entry)}")
+    if any(isinstance(value, float) and not math.isfinite(value) for value in entry):
+        raise ConfigError(f"space.{name} must list finite numbers, not {shown(entry)}")
     if len(set(entry)) != len(entry):
         raise ConfigError(f"space.{name} lists a value twice: {shown(entry)}")
     return tuple(entry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ocssl.data.layout import of_split
+from ocssl.data.layout import NoSplit, of_split
 from ocssl.errors import DataError, missing_extra
 
 CONVERTED = "refs/convert/parquet"
@@ -29,7 +29,7 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
             if shards := shards_by_config(HfApi().list_repo_files(repository, **where), split):
                 names = _of_config(repository, shards, config)
                 return [Path(hf_hub_download(repository, name, **where)) for name in names]
-        raise DataError(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
+        raise NoSplit(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
     except DataError:
         raise
     # Besides its own errors the client lets through those of its HTTP library, which is another one in each version.

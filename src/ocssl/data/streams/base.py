@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -232,7 +233,24 @@ class Shuffled(StreamType):
 
 registry = Registry[type[StreamType]]("stream", group="ocssl.streams")
 registry.base = StreamType
+registry.required = ("build",)
 register = registry.register
+
+
+def build_stream(kind: StreamType, labels: Tensor | None, **given: Any) -> Stream:
+    """The stream of a kind, as runs build it. A ``build`` with other parameters is refused, since it may be the user's.
+
+    Args:
+        labels, given: arguments of :meth:`StreamType.build`.
+    """
+    try:
+        inspect.signature(kind.build).bind(labels, **given)
+    except TypeError as error:
+        raise ConfigError(
+            f"build() of {type(kind).__name__} cannot be called as a run does ({error}); its parameters are those of "
+            "StreamType.build, or **unused"
+        ) from error
+    return kind.build(labels, **given)
 
 
 def require_runnable(stream: Stream, name: str, *, indices: Tensor, count: int, stream_batch: int) -> None:
@@ -259,9 +277,12 @@ def require_runnable(stream: Stream, name: str, *, indices: Tensor, count: int, 
             )
     if not stream.experiences:
         raise ConfigError(f"stream '{name}' has no experience; it needs at least one")
-    if len({0, *stream.borders}) <= stream.experiences:
-        raise ConfigError(f"an experience has fewer samples than stream_batch ({stream_batch}); use fewer experiences")
-    for number, border in enumerate(stream.borders):
+    for number, (begin, border) in enumerate(pairwise((0, *stream.borders))):
+        if begin == border:
+            raise ConfigError(
+                f"experience {number} of stream '{name}' has no full minibatch of {stream.batch} samples; use fewer "
+                "experiences or a smaller stream_batch"
+            )
         if border % stream_batch:
             raise ConfigError(
                 f"experience {number} of stream '{name}' ends at sample {border}, inside a minibatch of {stream_batch} "
