@@ -38,6 +38,11 @@ class TarReader(Reader):
     def __init__(self, shards: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
         self.shards = sorted(Path(os.path.realpath(shard)) for shard in shards)
         self._other_split = other_split
+        for shard in self.shards:
+            try:
+                require_regular(shard)
+            except OSError as error:
+                raise DataError(f"{shard} is not a readable tar file: {error}") from error
 
     @cached_property
     def _other(self) -> TarReader | None:
