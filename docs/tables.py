@@ -271,7 +271,7 @@ def tuned(report: Report) -> Iterator[str]:
 
 
 def past_paper(report: Report) -> Iterator[str]:
-    """Final, Avg and k-NN Final of our own strategy and of the best one of the paper at the same CBP."""
+    """Final, Avg and k-NN Final of our own strategy and of the best one of the paper's table beside it."""
     rows = {row.name: row for section in sections(report, "multiview") for row in section.rows}
     for budget, beside in BESIDE.items():
         row = rows.get(f"multiview-r-{budget}")

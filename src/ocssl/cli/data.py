@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -97,22 +97,13 @@ def prepare(
 
     An interrupted preparation goes on where it stopped.
     """
-    from ocssl.common.yaml import read_yaml
     from ocssl.data import load
     from ocssl.data.layout import NoSplit
 
+    how = _decoding(size, fit, pixel_range, on_bad_image)
     for split in splits or Split:
         try:
-            dataset = load(
-                address,
-                split=split,
-                root=root,
-                image_size=size,
-                fit=fit,
-                pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
-                on_bad_image=on_bad_image,
-                verify=True,
-            )
+            dataset = load(address, split=split, root=root, verify=True, **how)
         except NoSplit:
             if splits or split == Split.train:
                 raise
@@ -140,7 +131,6 @@ def preview(
     from PIL.PngImagePlugin import PngInfo
 
     from ocssl.common.files import MARK, atomic_write, check_output, writing
-    from ocssl.common.yaml import read_yaml
     from ocssl.data import load
     from ocssl.data.preview import check_grid, preview_grid
     from ocssl.errors import DataError
@@ -148,18 +138,18 @@ def preview(
 
     check_output(output, "png", inputs=source_paths(address), force=force)
     check_grid(samples, views, seed)
-    dataset = load(
-        address,
-        split=split,
-        root=root,
-        image_size=size,
-        fit=fit,
-        pixel_range=None if pixel_range is None else read_yaml(pixel_range, "pixel_range"),
-        on_bad_image=on_bad_image,
-    )
+    dataset = load(address, split=split, root=root, **_decoding(size, fit, pixel_range, on_bad_image))
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)
     with writing(output, DataError):
         facts = PngInfo()
         facts.add_text("Software", MARK)
         atomic_write(output, lambda draft: grid.save(draft, format="PNG", pnginfo=facts))
     typer.echo(f"wrote {output}")
+
+
+def _decoding(size: int | None, fit: str, pixel_range: str | None, on_bad_image: str) -> dict[str, Any]:
+    """Arguments of ``load`` that say how images are decoded."""
+    from ocssl.common.yaml import read_yaml
+
+    ends = None if pixel_range is None else read_yaml(pixel_range, "pixel_range")
+    return {"image_size": size, "fit": fit, "pixel_range": ends, "on_bad_image": on_bad_image}

@@ -272,8 +272,10 @@ def floor_settings(result: Result, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for setting in (*MEASURED, *NETWORK) if name == "untrained" else MEASURED:
         value = result.config.get(setting)
-        group = value if isinstance(value, dict) else None
-        found |= {setting: value} if group is None else {f"{setting}.{key}": inner for key, inner in group.items()}
+        if isinstance(value, dict):
+            found |= {f"{setting}.{key}": inner for key, inner in value.items()}
+        else:
+            found[setting] = value
     return found
 
 
