@@ -46,7 +46,8 @@ def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
     assert not is_state(state.parent)
     facts = [*life(state)]
     told = dict(facts)
-    assert told["learner"] == "convnet at 8×8, cla-e, simsiam, fifo, sgd"
+    assert told["learner"] == "convnet-w8, cla-e, simsiam, fifo, sgd"
+    assert told["images"] == "8×8, fit squash, pixel_range unset"
     assert told["source"].endswith("frames: 240 images")
     assert told["learned"].startswith("from 240 images, 60 steps, CBP ")
     assert told["encoder"].startswith("version ")
@@ -131,8 +132,12 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
 
 def test_a_state_that_has_just_begun_is_shown_too(ocssl: Command, tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(8))
-    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options())
+    chosen = ("--fit", "crop", "--pixel-range", "[0, 4095]")
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options(), *chosen)
     assert code == 0, err
     code, out, err = ocssl("show", tmp_path / "state")
     assert code == 0, err
+    assert "8×8, fit crop, pixel_range 0 to 4095" in out
+    assert "memory_size" not in out
+    assert "\nmemory_size: 24\n" in ocssl("show", tmp_path / "state", "--settings")[1]
     assert "from 8 images" in out
