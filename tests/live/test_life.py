@@ -71,6 +71,17 @@ def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks
         next(probe_state(state, f"folder:{plain}"))
 
 
+def test_a_test_split_that_cannot_be_read_is_reported_and_not_replaced(state: Path, tmp_path: Path) -> None:
+    train = write_classes(tmp_path / "split" / "train", labelled=True)
+    test = tmp_path / "split" / "test"
+    test.mkdir()
+    with pytest.raises(DataError, match=f"there are no images in {test}"):
+        next(probe_state(state, f"folder:{tmp_path / 'split'}"))
+    (test / "0.png").write_bytes((train / "c0" / "000.png").read_bytes())
+    with pytest.raises(DataError, match=f"the test split of 'folder:{tmp_path / 'split'}' has no labels"):
+        next(probe_state(state, f"folder:{tmp_path / 'split'}"))
+
+
 def test_labelled_images_are_prepared_as_the_encoder_takes_its_images(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
 ) -> None:

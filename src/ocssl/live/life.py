@@ -16,6 +16,7 @@ from ocssl import checkpoint, data
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.console import warn
 from ocssl.common.files import read_file
+from ocssl.data.layout import NoSplit
 from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import extract, knn_probe, linear_probe
@@ -138,15 +139,15 @@ def _labelled(
         if found.skipped:
             first = found.skipped[0]
             warn(f"left out {number_of(len(found.skipped), 'unusable image')}, {first.name} for one: {first.reason}")
+        if found.labels is None:
+            raise DataError(f"the {split} split of '{dataset}' has no labels; put its images into a folder per class")
         return found
 
     train = load_split("train")
-    if train.labels is None:
-        raise DataError(f"'{dataset}' has no labels; a folder of images needs a folder per class")
     rows = torch.arange(len(train))
     try:
         test, held = load_split("test"), None
-    except DataError:
+    except NoSplit:
         test, held = train, rows % HELD_OUT == HELD_OUT - 1
     labels = torch.as_tensor(train.labels)
     kept = rows if held is None else rows[~held]
