@@ -100,9 +100,20 @@ def test_a_part_without_its_main_method_is_refused(registry, base, method):
     class Mine(base):
         """It has only a name."""
 
-    with pytest.raises(ConfigError, match=rf"'mine' has no {method}\(\), which every {registry.kind} needs; define it"):
+    kind = registry.kind
+    sentence = rf"class Mine of {kind} 'mine' has no {method}\(\), which every {kind} needs; define it"
+    with pytest.raises(ConfigError, match=sentence):
         registry.register("mine")(Mine)
     assert "mine" not in registry
+
+
+@pytest.mark.parametrize(("missing", "other"), [("losses", "projector"), ("projector", "losses")])
+def test_a_strategy_with_own_loss_and_without_what_that_needs_is_refused(missing, other):
+    mine = type("Mine", (strategies.Strategy,), {"own_loss": True, other: lambda *given: None})
+    sentence = rf"class Mine of strategy 'mine' has no {missing}\(\), which a strategy with own_loss needs; define it"
+    with pytest.raises(ConfigError, match=sentence):
+        strategies.register("mine")(mine)
+    assert "mine" not in strategies.registry
 
 
 @pytest.mark.parametrize(

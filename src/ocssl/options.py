@@ -236,6 +236,16 @@ def _kind_words(kind: Any) -> str:
     return named.get(kind, f"a group of settings ({getattr(kind, '__name__', kind)})")
 
 
+def is_bound(field: FieldInfo, value: object) -> bool:
+    """Whether a setting takes no smaller value, or no larger one.
+
+    >>> field = setting(0.5, "Share.", ge=0, lt=1)
+    >>> is_bound(field, 0), is_bound(field, 0.5), is_bound(field, 0.99)
+    (True, False, False)
+    """
+    return any(value == getattr(entry, side, None) for entry in field.metadata for side in ("ge", "le"))
+
+
 def _bounds(field: FieldInfo) -> str:
     low = high = ""
     for entry in field.metadata:

@@ -26,7 +26,7 @@ import difflib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -92,10 +92,12 @@ class Registry(Generic[T]):
     Attributes:
         base: the class that parts derive from, set where it is defined; None: anything can be registered.
         required: methods of the base that every part implements.
+        required_with: methods that a part implements where it sets an attribute, by the name of the attribute.
     """
 
     base: type | None = None
     required: tuple[str, ...] = ()
+    required_with: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         self.kind = kind
@@ -175,9 +177,14 @@ class Registry(Generic[T]):
         if not issubclass(getattr(entry, "Options", BaseModel), getattr(base, "Options", BaseModel)):
             known = "ocssl.options" if base is None else base.__name__
             raise ConfigError(f"class Options of {self.kind} '{name}' must derive from {known}.Options")
-        for method in self.required:
-            if getattr(entry, method) is getattr(base, method):
-                raise ConfigError(f"{self.kind} '{name}' has no {method}(), which every {self.kind} needs; define it")
+        needed = dict.fromkeys(self.required, f"every {self.kind}")
+        for attribute, methods in self.required_with.items():
+            if getattr(entry, attribute):
+                needed |= dict.fromkeys(methods, f"a {self.kind} with {attribute}")
+        for method, which in needed.items():
+            if inspect.getattr_static(entry, method) is inspect.getattr_static(base, method):
+                culprit = f"class {getattr(entry, '__name__', entry)} of {self.kind} '{name}'"
+                raise ConfigError(f"{culprit} has no {method}(), which {which} needs; define it")
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""

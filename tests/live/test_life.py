@@ -46,7 +46,8 @@ def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
     assert not is_state(state.parent)
     facts = [*life(state)]
     told = dict(facts)
-    assert told["learner"] == "convnet at 8×8, cla-e, simsiam, fifo, sgd"
+    assert told["learner"] == "convnet-w8, cla-e, simsiam, fifo, sgd"
+    assert told["images"] == "8×8, fit squash, pixel_range unset"
     assert told["source"].endswith("frames: 240 images")
     assert told["learned"].startswith("from 240 images, 60 steps, CBP ")
     assert told["encoder"].startswith("version ")
@@ -68,6 +69,17 @@ def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks
     plain = write_classes(tmp_path / "plain", labelled=False)
     with pytest.raises(DataError, match="has no labels"):
         next(probe_state(state, f"folder:{plain}"))
+
+
+def test_a_test_split_that_cannot_be_read_is_reported_and_not_replaced(state: Path, tmp_path: Path) -> None:
+    train = write_classes(tmp_path / "split" / "train", labelled=True)
+    test = tmp_path / "split" / "test"
+    test.mkdir()
+    with pytest.raises(DataError, match=f"there are no images in {test}"):
+        next(probe_state(state, f"folder:{tmp_path / 'split'}"))
+    (test / "0.png").write_bytes((train / "c0" / "000.png").read_bytes())
+    with pytest.raises(DataError, match=f"the test split of 'folder:{tmp_path / 'split'}' has no labels"):
+        next(probe_state(state, f"folder:{tmp_path / 'split'}"))
 
 
 def test_labelled_images_are_prepared_as_the_encoder_takes_its_images(
@@ -131,8 +143,12 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
 
 def test_a_state_that_has_just_begun_is_shown_too(ocssl: Command, tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(8))
-    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options())
+    chosen = ("--fit", "crop", "--pixel-range", "[0, 4095]")
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", *tiny_options(), *chosen)
     assert code == 0, err
     code, out, err = ocssl("show", tmp_path / "state")
     assert code == 0, err
+    assert "8×8, fit crop, pixel_range 0 to 4095" in out
+    assert "memory_size" not in out
+    assert "\nmemory_size: 24\n" in ocssl("show", tmp_path / "state", "--settings")[1]
     assert "from 8 images" in out

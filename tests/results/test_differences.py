@@ -149,6 +149,38 @@ def test_compare_keeps_floors_that_were_measured_in_two_ways_apart(ocssl: Ocssl,
     assert float(floors["cifar100 raw pixels, samples_per_class 24"]) == 1.25
 
 
+def test_compare_keeps_encoders_apart_that_began_with_other_weights(ocssl: Ocssl, tmp_path: Path) -> None:
+    def write(name: str, seed: int, floor: str, value: float, **start: str) -> str:
+        result = json.loads((PUBLISHED / f"cifar100-simsiam-er-fifo-high-clean-seed{seed}.json").read_text())
+        result["config"] |= start
+        result["overrides"] = {
+            setting: source.removeprefix("runs/").removesuffix(f"-seed{seed}") for setting, source in start.items()
+        }
+        result |= {"references": {floor: value}, "key": name}
+        (tmp_path / f"{name}-{seed}.json").write_text(json.dumps(result))
+        return str(tmp_path / f"{name}-{seed}.json")
+
+    files = [
+        write("early", 0, "initial", 20.0, init_from="runs/early-seed0"),
+        write("early", 1, "initial", 22.0, init_from="runs/early-seed1"),
+        write("late", 0, "initial", 40.0, init_from="runs/late-seed0"),
+        write("random", 0, "untrained", 10.0),
+        write("timm", 0, "untrained", 60.0, weights="timm:resnet18"),
+    ]
+    pytest.importorskip("matplotlib")
+    code, said = ocssl("compare", *files, "-o", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "runs.svg"))
+    assert code == 0, said
+    floors = {row["run"]: float(row["Final %"]) for row in read(tmp_path / "runs.csv") if "cifar100" in row["run"]}
+    assert floors == {
+        "cifar100 initial encoder, init_from early": 21.0,
+        "cifar100 initial encoder, init_from late": 40.0,
+        "cifar100 untrained encoder, weights None": 10.0,
+        "cifar100 untrained encoder, weights timm:resnet18": 60.0,
+    }
+    drawn = (tmp_path / "runs.svg").read_text()
+    assert drawn.count("<!-- cifar100 initial encoder, ") == drawn.count("<!-- cifar100 untrained encoder, ") == 2
+
+
 def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Path) -> None:
     names = ("high-clean", "high-authors")
     files = [str(PUBLISHED / f"cifar100-simsiam-er-fifo-{name}-seed0.json") for name in names]

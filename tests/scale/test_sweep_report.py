@@ -286,6 +286,23 @@ def test_words_switches_and_single_values_have_no_end(space: dict[str, list[obje
     assert [at_edges(plan, Trial.new(1, values, [0])) for values in plan.listed()] == [[]] * len(plan.listed())
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("average_power", [0.0, 9.0], [False, True]),
+        ("tau", [0.9, 1.0], [True, False]),
+        ("passes", [1, 3], [False, True]),
+        ("probe.max_epochs", [1, 50], [False, True]),
+        ("validation_fraction", [0.1, 0.2], [True, True]),
+    ],
+)
+def test_beyond_the_bound_of_a_setting_there_is_nothing_to_look_for(
+    name: str, values: list[float], told: list[bool]
+) -> None:
+    plan = parse_sweep({"settings": {"strategy": "cla-e", "average": 0.9}, "space": {name: values}})
+    assert [bool(at_edges(plan, Trial.new(1, {name: value}, [0]))) for value in values] == told
+
+
 def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     plan = parse_sweep({"settings": SHAPES, "space": {"lr": [0.1]}})
     (tmp_path / "full").mkdir()

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def compare(
     if output is not None:
         console.print(f"wrote {output}")
     if plot is not None:
-        _draw(groups, found.values(), plot)
+        _draw(groups, plot)
         console.print(f"wrote {plot}")
 
 
@@ -122,7 +123,7 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
         )
         along = Value(text=sparkline((group.curve or {"mean": []})["mean"]))
         rows.append(TableRow(label, (*values, *more, along), ranked=label in ranked))
-    for label, floor in _floors([file for group in groups.values() for file in group.files]):
+    for label, floor in _floors(groups):
         values = [Value.over(getattr(floor, number)) for number in numbers]
         values += [Value(text=""), named_seeds(floor.final), *[Value(text="")] * 2]
         rows.append(TableRow(label, tuple(values), ranked=False))
@@ -131,12 +132,13 @@ def _comparison(title: str, groups: dict[str, Group]) -> Table:
     return Table(title, tuple(columns), tuple(rows), label="run")
 
 
-def _floors(files: list[ResultFile]) -> Iterator[tuple[str, Group]]:
+def _floors(groups: dict[str, Group]) -> Iterator[tuple[str, Group]]:
     """Each floor that was measured, once for each data set, protocol, kind of images and way to measure it."""
     from ocssl.results import Group
     from ocssl.results.names import heading
     from ocssl.results.sections import FLOORS
 
+    files = [file for group in groups.values() for file in group.files]
     measured: dict[tuple[Any, ...], list[ResultFile]] = {}
     for file in files:
         for name in file.result.references:
@@ -144,7 +146,7 @@ def _floors(files: list[ResultFile]) -> Iterator[tuple[str, Group]]:
     protocols, images = ({getattr(file.result, name) for file in files} for name in ("protocol", "measured_on"))
     for (measure, name), having in measured.items():
         dataset, protocol, kind, _ = measure
-        label = [f"{dataset} {FLOORS.get(name, name)}"]
+        label = [f"{dataset} {FLOORS.get(name, f'{name} encoder')}"]
         label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
         label += [f"{kind} images"] if len(images) > 1 else []
         for differing, alike in _measured_alike(having, name).items():
@@ -178,16 +180,19 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
         yield "These runs saw different streams."
 
 
-def _draw(groups: dict[str, Group], results: Iterable[Result], path: Path) -> None:
-    """A curve for each experiment, and a level line for the untrained encoder."""
+def _draw(groups: dict[str, Group], path: Path) -> None:
+    """A curve for each experiment, and a level line for each encoder that one began with."""
     from ocssl.results.render.figures import Line, draw_lines
+    from ocssl.results.sections import ENCODERS
 
     lines = [
         Line(label, along["x"], along["mean"], along["low"], along["high"])
         for label, group in groups.items()
         if (along := group.curve)
     ]
-    untrained = {result.references["untrained"] for result in results if "untrained" in result.references}
-    if untrained:
-        lines.append(Line("untrained encoder", (), [sum(untrained) / len(untrained)], dash="2 3"))
+    lines += [
+        Line(label, (), [mean(floor.final.values())], dash="2 3")
+        for label, floor in _floors(groups)
+        if floor.floor in ENCODERS
+    ]
     draw_lines(lines, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,14 +37,14 @@ def show(
 
     console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
     if _is_state(run):
-        _show_state(console, run, plot)
-        return
-    result = read_result(run) if os.path.lexists(folder.result) else None
-    config = result.config if result else folder.read_config().to_dict()
-    for name, text in _summary(result) if result else _unfinished(folder):
-        console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
-    if result and matrix:
-        console.print(to_rich(_matrix(result)))
+        config = _show_state(console, run, plot)
+    else:
+        result = read_result(run) if os.path.lexists(folder.result) else None
+        config = result.config if result else folder.read_config().to_dict()
+        for name, text in _summary(result) if result else _unfinished(folder):
+            console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
+        if result and matrix:
+            console.print(to_rich(_matrix(result)))
     if settings:
         console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
@@ -54,10 +54,11 @@ def _is_state(path: Path) -> bool:
     return (path / "checkpoints").is_dir() and (path / "ledger.sqlite").exists()
 
 
-def _show_state(console: Console, path: Path, plot: Path | None) -> None:
+def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:
+    """Print the life of a live learner, and return its settings."""
     from ocssl.common.files import check_output
     from ocssl.errors import CheckpointError
-    from ocssl.live.life import along, is_state, life
+    from ocssl.live.life import along, is_state, life, settings_of
     from ocssl.results.render import sparkline
     from ocssl.results.render.figures import Line, draw_lines, plot_kind
 
@@ -79,6 +80,7 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> None:
         ]
         draw_lines(lines, plot, y_title="neighbours in time, %")
         console.print(f"wrote {plot}")
+    return settings_of(path)
 
 
 def _summary(result: Result) -> Iterator[tuple[str, str]]:

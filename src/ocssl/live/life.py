@@ -16,6 +16,7 @@ from ocssl import checkpoint, data
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.console import warn
 from ocssl.common.files import read_file
+from ocssl.data.layout import NoSplit
 from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import extract, knn_probe, linear_probe
@@ -40,12 +41,15 @@ def is_state(path: str | Path) -> bool:
 def life(path: str | Path) -> Iterator[tuple[str, str]]:
     """Facts of a state by name, in the order in which they are shown; the last ones, without a name, are a table."""
     folder = Path(path)
-    saved = CheckpointFolder(folder / "checkpoints").complete()[-1]
+    saved = _last(folder)
     learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
     settings = learner["config"]
     parts = ", ".join(str(settings[name]) for name in ("strategy", "method", "memory", "optimizer") if settings[name])
-    side = settings["image_size"]
-    yield "learner", f"{settings['backbone'] or 'a network of your own'} at {side}×{side}, {parts}"
+    width = f"-w{settings['width']}" if "width" in settings else ""
+    yield "learner", f"{settings['backbone'] or 'a network of your own'}{width}, {parts}"
+    side, pixels = settings["image_size"], settings.get("pixel_range")
+    values = "pixel_range unset" if pixels is None else f"pixel_range {pixels[0]:g} to {pixels[1]:g}"
+    yield "images", f"{side}×{side}, fit {settings.get('fit', 'crop')}, {values}"
     for source, count in CheckpointFolder(folder).read_state(saved)["place"]["positions"].items():
         yield "source", f"{source}: {count:,} images"
     cost = learner["budget"]
@@ -60,6 +64,12 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
         quality = Quality(**gate["quality"])
         for line in (*summary(quality), verdict(quality, pretrained=settings.get("weights") is not None)):
             yield "", line
+
+
+def settings_of(path: str | Path) -> dict[str, Any]:
+    """Every setting of a state's learner."""
+    settings: dict[str, Any] = _facts(_last(path) / "learner" / "learner.json")["config"]
+    return settings
 
 
 def along(path: str | Path) -> dict[str, list[float]]:
@@ -129,15 +139,15 @@ def _labelled(
         if found.skipped:
             first = found.skipped[0]
             warn(f"left out {number_of(len(found.skipped), 'unusable image')}, {first.name} for one: {first.reason}")
+        if found.labels is None:
+            raise DataError(f"the {split} split of '{dataset}' has no labels; put its images into a folder per class")
         return found
 
     train = load_split("train")
-    if train.labels is None:
-        raise DataError(f"'{dataset}' has no labels; a folder of images needs a folder per class")
     rows = torch.arange(len(train))
     try:
         test, held = load_split("test"), None
-    except DataError:
+    except NoSplit:
         test, held = train, rows % HELD_OUT == HELD_OUT - 1
     labels = torch.as_tensor(train.labels)
     kept = rows if held is None else rows[~held]
@@ -149,11 +159,15 @@ def _labelled(
 
 def _start(path: Path, like: FrozenEncoder) -> FrozenEncoder:
     """The encoder at the start of a state."""
-    saved = CheckpointFolder(path / "checkpoints").complete()[-1]
-    facts, tensors = checkpoint.read(saved / KIND, KIND)
+    facts, tensors = checkpoint.read(_last(path) / KIND, KIND)
     start = copy.deepcopy(like)
     start.backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{facts['roles']['start']}."))
     return start
+
+
+def _last(path: str | Path) -> Path:
+    """The last checkpoint of a state."""
+    return CheckpointFolder(Path(path) / "checkpoints").complete()[-1]
 
 
 def _facts(index: Path) -> dict[str, Any]:

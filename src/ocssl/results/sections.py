@@ -38,8 +38,10 @@ FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram":
 """Floors: what every encoder should beat, by name in result files, as tables label it."""
 
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
-NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std")
-"""Settings that a floor depends on, besides data set, protocol and images; the second of the untrained encoder only."""
+NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std", "weights")
+"""Settings that a floor depends on, besides data set, protocol and images; the second of an encoder only."""
+ENCODERS = {"untrained": NETWORK, "initial": (*NETWORK, "init_from")}
+"""Further settings of floors that are an encoder before its first image."""
 
 UNLISTED = "other"  # begins the ids of sections that are no table of the paper
 FLOOR_STYLE = "random"
@@ -270,8 +272,8 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
     """The settings that a floor depends on, besides data set, protocol, images and crops; groups with a dot."""
     found: dict[str, Any] = {}
-    for setting in (*MEASURED, *NETWORK) if name == "untrained" else MEASURED:
-        value = result.config.get(setting)
+    for setting in (*MEASURED, *ENCODERS.get(name, ())):
+        value = result.overrides.get(setting, result.config.get(setting))  # of init_from the name, without the seed
         if isinstance(value, dict):
             found |= {f"{setting}.{key}": inner for key, inner in value.items()}
         else:
@@ -282,5 +284,5 @@ def floor_settings(result: Result, name: str) -> dict[str, Any]:
 def _measured_like(result: Result, name: str) -> str:
     """What a floor depends on."""
     settings = [*floor_settings(result, name).items()]
-    settings += [("eval_crops", result.crops)] if name == "untrained" else []
+    settings += [("eval_crops", result.crops)] if name in ENCODERS else []
     return repr((result.dataset, result.protocol, result.measured_on, settings))

@@ -132,6 +132,16 @@ class RunConfig(Options):
         """The declarations of its settings, the learner's behind the run's own."""
         return {**type(self).model_fields, **type(self.learner).model_fields}
 
+    def field(self, name: str) -> FieldInfo:
+        """The declaration of one setting, or of one in a group.
+
+        >>> RunConfig().field("probe.lr").annotation
+        <class 'float'>
+        """
+        group, _, inner = name.partition(".")
+        found: Any = self.fields()[group]
+        return found.annotation.model_fields[inner] if inner else found  # type: ignore[no-any-return]
+
     def only(self, *affects: str) -> dict[str, Any]:
         """The settings that affect the experiment, the numbers, or nothing; later ones only if not at their default."""
         fields = self.fields()

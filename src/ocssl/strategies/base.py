@@ -120,7 +120,7 @@ class Strategy(nn.Module):
     """Whether a stream minibatch is inserted into the memory before or after the passes over it."""
 
     own_loss: ClassVar[bool] = False
-    """Whether the strategy has its own loss and takes no method."""
+    """Whether the strategy takes no method; it then implements :meth:`losses` and :meth:`projector`."""
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__()
@@ -188,8 +188,7 @@ class Strategy(nn.Module):
 
     def losses(self, step: Step) -> dict[str, Tensor]:
         """Every term of the loss by name; their sum is minimised."""
-        if self.method is None:
-            raise NotImplementedError(f"{type(self).__name__} has its own loss and must implement losses()")
+        assert self.method is not None, "a strategy with own_loss cannot call super().losses()"
         loss, further = self.method.loss(step), self.penalty(step)
         if not isinstance(further, Mapping) or "ssl" in further:
             what = "a term 'ssl', the method's" if isinstance(further, Mapping) else type(further).__name__
@@ -303,3 +302,4 @@ class Strategy(nn.Module):
 
 
 registry.base = Strategy
+registry.required_with = {"own_loss": ("losses", "projector")}

@@ -9,6 +9,7 @@ from typing import TypeGuard
 import yaml
 
 from ocssl.common.console import short_value
+from ocssl.options import is_bound
 from ocssl.results.render.figures import Line, draw_lines
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.runs.naming import label
@@ -46,15 +47,19 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
 def at_edges(sweep: Sweep, best: Trial) -> list[str]:
     """A sentence for each number of the best trial that is the smallest or largest of those listed.
 
+    There is none for a number that is a bound of its setting: nothing lies beyond.
+
     >>> sweep = Sweep(space={"lr": [0.1, 0.3], "memory": ["fifo", "reservoir"]})
     >>> at_edges(sweep, Trial.new(1, {"lr": 0.3, "memory": "fifo"}, [0]))
     ['lr 0.3 is the largest value that was tried']
     """
-    found = []
+    found, config = [], resolve(sweep.configuration(best.values))
     for name, value in best.values.items():
         numbers = {option for option in sweep.options(name) if _is_number(option)}
+        if len(numbers) < 2 or is_bound(config.field(name), value):
+            continue
         for extreme, word in ((min, "smallest"), (max, "largest")):
-            if len(numbers) > 1 and value == extreme(numbers):
+            if value == extreme(numbers):
                 found.append(f"{name} {short_value(value)} is the {word} value that was tried")
     return found
 
