@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -133,6 +134,26 @@ def test_a_request_that_comes_when_the_work_is_done_ends_the_series() -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted, match="what had begun is complete") as ended:
+        series()
+    assert begun == [0]
+    assert ended.value.exit_code == 128 + signal.SIGTERM
+
+
+def test_a_request_that_comes_while_a_run_fails_ends_the_series() -> None:
+    """The series goes on after a run that fails, but not after a request to stop."""
+    begun: list[int] = []
+
+    def series() -> None:
+        with StopRequest() as stop:
+            for number in range(3):
+                if stop.pending:
+                    return
+                with contextlib.suppress(ZeroDivisionError), StopRequest():
+                    begun.append(number)
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    raise ZeroDivisionError
+
+    with pytest.raises(Interrupted) as ended:
         series()
     assert begun == [0]
     assert ended.value.exit_code == 128 + signal.SIGTERM

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,27 @@ from ocssl.results import read_results
 ROOT = Path(__file__).parents[2]
 SMALL = {"backbone": "convnet-w4", "hidden_dim": 16, "output_dim": 32, "batch": 20, "passes": 1, "memory_size": 40}
 SHORT = {"evaluate": "final", "probe.max_epochs": 2, "device": "cpu"}
+
+
+def test_the_estimates_of_the_documentation_are_those_of_the_measurements() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "imagenet.py"))
+    measured = ROOT / "benchmarks" / "measured"
+    found, large = (json.loads((measured / name).read_text()) for name in ("imagenet.json", "large.json"))
+    seconds = large["resident_seconds"] / (large["images"] / 10 * 3)  # b_s 10, n_p 3
+    estimated = script["estimate"](found["measured"], round(seconds, 4))
+    assert estimated == pytest.approx(found["estimated"])
+    page = (ROOT / "docs" / "scaling.md").read_text().partition("### ImageNet100, estimated")[2]
+    rows = dict(line.strip("| ").split(" | ", 1) for line in page.splitlines() if line.startswith("| "))
+    assert rows["decoded images on disk"].startswith(f"{estimated['cache_gb']:.0f} GB | 150,528 bytes")
+    assert rows["decoding, once"].startswith(f"{estimated['decoding_minutes_here']:.0f} min on two cores")
+    assert f"{found['measured']['decoded_per_second']:.0f} images of 500×375 a second" in rows["decoding, once"]
+    assert rows["images on the device"].startswith(f"{estimated['device_gb_for_resident_images']:.0f} GB")
+    assert rows["replay memory"].startswith(f"{estimated['replay_memory_gb']:.1f} GB")
+    assert rows["activations of a step"].startswith(f"{estimated['activations_gb']:.1f} GB in bf16")
+    assert rows["steps of a run"].startswith(f"{estimated['steps']:,} ")
+    assert rows["training of ER, one run"].startswith(
+        f"{estimated['training_minutes']:.0f} min | {1000 * seconds:.1f} ms a step"
+    )
 
 
 @pytest.mark.slow

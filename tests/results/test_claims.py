@@ -73,7 +73,7 @@ def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path
     assert answers(tmp_path / "none", others[:1])["passes"].answer == "not run yet"
     own = [made(base, table, f"scale-np{n_p}", 33) for table in ("passes-simsiam",) for n_p in (3, 6)]
     (comparison,) = answers(tmp_path / "own", own)["passes"].comparisons  # SCALE has no method: one of both tables
-    assert comparison.text == "high CBP, SCALE +0.0 (1 seed)"
+    assert comparison.text == "high CBP, SCALE 0.0 (1 seed)"
 
 
 def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
@@ -174,9 +174,27 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     worse = [(base, 0.1, 50.0), (base, 0.3, 40.0), (er, 0.1, 46.0), (er, 0.3, 45.0)]
     results = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in worse]
     assert answers(tmp_path / "worse", results)["lr"].answer == "no"
+    level = [(base, 0.1, 47.0), (base, 0.3, 50.0), (er, 0.1, 45.0), (er, 0.3, 46.0)]
+    equal = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in level]
+    (comparison,) = answers(tmp_path / "level", equal)["lr"].comparisons
+    assert comparison.supports is None, "both are best at the largest lr"
     claim = answers(tmp_path / "alone", results[:2])["lr"]
     assert claim.answer == "not run yet"
     assert "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cla-e,cassle-r" in claim.evidence
+
+
+def test_only_tables_with_missing_runs_are_to_be_run(base: Result, tmp_path: Path) -> None:
+    high = [made(base, "high-simsiam", row, 50) for row in ("cla-r", "cla-e", "iid")]
+    low = [made(base, "low-simsiam", row, 50) for row in ("cla-r", "iid")]
+    rows = [row.name for row in find_table("downstream-simsiam").rows]
+    probes = [made(base, "downstream-simsiam", row, 60) for row in rows]
+    found = answers(tmp_path / "store", [*high, *low, *probes])
+    assert found["iid"].commands == tuple(
+        f"ocssl paper run {table}" for table in ("low-simsiam", "high-simclr", "low-simclr")
+    )
+    assert "3 of 8 comparisons were run." in found["iid"].evidence
+    assert found["downstream"].commands == ("ocssl paper run downstream-simclr",)
+    assert len(answers(tmp_path / "fewer", probes[:-1])["downstream"].commands) == 2
 
 
 def test_what_was_not_run_says_how_to_run_it() -> None:
@@ -191,6 +209,13 @@ def test_the_summary_tells_the_probes_apart() -> None:
     by_knn = high[high.index("Final by k-NN") :]
     assert "above it: CaSSLe-R" in by_knn.partition("; Avg by k-NN")[0]
     assert by_knn.partition("; Avg by k-NN")[2].startswith(" CLA-R")
+
+
+def test_the_summary_writes_a_minus_as_tables_do(base: Result, tmp_path: Path) -> None:
+    rows = {"er-fifo": -0.3, "cla-e": 1.0}
+    answers(tmp_path / "store", (made(base, "high-simsiam", row, 40, forgetting=drop) for row, drop in rows.items()))
+    (said,) = summary(read_report(tmp_path / "store").sections)
+    assert said.endswith("ER w/ FIFO forgets least: −0.3 points.")
 
 
 def test_the_summary_says_where_the_highest_mean_is_of_few_seeds() -> None:

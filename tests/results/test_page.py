@@ -210,6 +210,7 @@ def test_the_accuracy_matrix_is_the_mean_over_seeds(few: Path) -> None:
     (figure,) = [figure for figure in data["figures"] if figure["kind"] == "matrix"]
     shown = [data["series"][number] for number in figure["series"] if data["series"][number]["matrix"]]
     assert [series["matrix"] for series in shown if series["label"] == "CLA-E"] == [[[10.5, 20.0], [30.0, 41.0]]]
+    assert figure["range"] == [10.5, 41.0]
 
 
 @pytest.mark.parametrize(("runs", "shown"), [(MOST_MATRICES, True), (MOST_MATRICES + 1, False)])

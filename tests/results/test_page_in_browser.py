@@ -129,6 +129,17 @@ def named(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def matrices(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with accuracies by experience of two strategies."""
+    folder = tmp_path_factory.mktemp("matrices")
+    for strategy, lowest in (("cla-e", 10.0), ("er", 5.0)):
+        base = read_result(store / f"cifar100-simsiam-{strategy}-fifo-high-clean-seed0.json")
+        own = synthetic.again(base, changes={"matrix": [[lowest, 20.0], [30.0, 40.0]]})
+        (folder / f"{strategy}.json").write_text(own.to_json())
+    return write_report(read_report(folder), tmp_path_factory.mktemp("matrices-report"), ["html"])[0]
+
+
+@pytest.fixture(scope="module")
 def troubled(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with problems: a file cut short and two that disagree."""
     folder = tmp_path_factory.mktemp("troubled")
@@ -306,6 +317,25 @@ def test_long_names_leave_room_for_their_numbers(reader: Reader, named: Path, si
     assert name.size["width"] < size[0] / 2
     assert reader.run("return document.documentElement.scrollWidth") == size[0]
     reader.whole_picture(f"long-names-{size[0]}")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_accuracies_by_experience_are_cells_on_one_scale(reader: Reader, matrices: Path, size: tuple[int, int]) -> None:
+    reader.open(matrices, size)
+    assert reader.texts("#matrix .card .note") == ["Lightest 5.0 %, darkest 40.0 %."]
+    shades = (
+        "return [...document.querySelectorAll('#matrix .cell')].map(cell => Number(cell.getAttribute('fill-opacity')))"
+    )
+    er, cla_e = reader.run(shades)[:4], reader.run(shades)[4:]
+    assert (er, er[1:]) == (sorted(er), cla_e[1:])
+    assert er[0] < cla_e[0] < cla_e[1]
+    cell = reader.find("#matrix .cell:nth-of-type(3)")
+    if size == DESKTOP:
+        reader.hover(cell)
+        assert "after experience 2" in reader.tip()
+        assert "30.0 %" in reader.tip()
+    assert reader.run("return document.documentElement.scrollWidth") == size[0]
+    reader.picture(f"matrices-{size[0]}")
 
 
 def test_problems_come_first_and_runs_in_conflict_are_marked(reader: Reader, troubled: Path) -> None:

@@ -15,11 +15,13 @@ from rich.console import Console
 from ocssl.errors import ConfigError
 from ocssl.results import Curve, Report, Table, TableColumn, TableRow, Value, read_report, read_result
 from ocssl.results.build import report_table, section_differences, terminal_table
+from ocssl.results.claims import claims
 from ocssl.results.differences import paired_difference
 from ocssl.results.render import to_csv, to_latex, to_markdown, to_rich
 from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import escape, latex_report
 from ocssl.results.render.markdown import markdown_report
+from ocssl.results.summary import summary
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
 GREEK = "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩαβγδεζηθικλμνξοπρςστυφχψω"
@@ -35,6 +37,16 @@ def test_markdown_shows_ours_the_papers_and_the_difference(few: Path) -> None:
     assert "Protocol **clean**; b_s = 10, b = 138, n_p = 3." in text
 
 
+def test_markdown_opens_with_what_was_found(report: Report) -> None:
+    """The same sentences as on the page."""
+    headings = re.findall("^## (.*)$", markdown_report(report), flags=re.M)
+    assert headings[:2] == ["What was found", "The paper’s claims"]
+    opening = markdown_report(report).partition("\n## CIFAR-100")[0]
+    for claim in claims(report.store):
+        assert f"- **{claim.answer}**: {claim.text}".replace("_", "\\_") in opening
+    assert all(sentence in opening for sentence in summary(report.sections))
+
+
 def test_markdown_rows_have_as_many_entries_as_their_heading(report: Report) -> None:
     widths = [line.count("|") for line in markdown_report(report).splitlines() if line.startswith("|")]
     heads = [line.count("|") for line in markdown_report(report).splitlines() if line.startswith("| ---")]
@@ -44,7 +56,7 @@ def test_markdown_rows_have_as_many_entries_as_their_heading(report: Report) -> 
 
 def rows_of(text: str) -> dict[str, dict[str, str]]:
     """A page's first Markdown table: entries by row and heading."""
-    table = [line for line in text.split("\n## ")[1].splitlines() if line.startswith("|")]
+    table = next(re.finditer(r"(?:^\|.*\n)+", text, flags=re.M))[0].splitlines()
     heads, _, *rows = [[entry.strip() for entry in line.strip("|").split("|")] for line in table]
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
 
@@ -162,7 +174,7 @@ def test_every_format_says_what_bold_and_the_spread_are(three: Path) -> None:
     for text in (markdown_report(report), latex_report(report), html_report(report)):
         assert "n − 1" in text or "n -- 1" in text
         assert "t-interval that contains 0" in text
-    assert "**" in markdown_report(report).split("\n## ")[1]
+    assert any("**" in line for line in markdown_report(report).splitlines() if line.startswith("|"))
 
 
 def test_latex_has_k_nn_and_forgetting_below_the_linear_probe(few: Path) -> None:

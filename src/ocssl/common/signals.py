@@ -28,7 +28,8 @@ class StopRequest:
 
     A second Ctrl-C, or the same signal again, ends at once if it comes a second later or more. Another kind changes
     nothing: a closing terminal sends several. SIGHUP stays ignored where it is, as under ``nohup``. A request that
-    comes when the work is done ends it all the same with :class:`Interrupted`, so that a series of runs ends.
+    comes when the work is done ends it all the same with :class:`Interrupted`, so that a series of runs ends. One that
+    comes before the work fails is handed to the :class:`StopRequest` around it.
 
     >>> with StopRequest() as stop:
     ...     stop.pending
@@ -46,8 +47,8 @@ class StopRequest:
             ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             for number in NUMBERS[:-1] if ignored else NUMBERS:
                 self._before[number] = signal.signal(number, self._note)
-            if _open and _open[-1].number:  # it came before the inner work began
-                self.pending, self.number, self.since = True, _open[-1].number, _open[-1].since
+            if _open:
+                self._take_over(_open[-1])  # it came before the inner work began
             _open.append(self)
         return self
 
@@ -60,6 +61,13 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
         if kind is None and self.number and self._before:
             raise Interrupted("stopped; what had begun is complete", self.number)
+        if _open and self._before:
+            _open[-1]._take_over(self)  # work that failed does not end a series; the request does
+
+    def _take_over(self, other: StopRequest) -> None:
+        """Note a request that another one caught."""
+        if other.number and not self.number:
+            self.pending, self.number, self.since = True, other.number, other.since
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -95,8 +95,10 @@ def _section_figures(section: Section, series: list[Values], numbers: list[int])
     if not ablation and any(map(is_curve, series)):
         yield _figure("stream", section.id, values)
     few = not section.is_unlisted or len(series) <= MOST_MATRICES
-    if few and not ablation and any(len(one["matrix"] or ()) > 1 for one in series):
-        yield _figure("matrix", section.id, values)
+    matrices = [one["matrix"] for one in series if len(one["matrix"] or ()) > 1]
+    if few and not ablation and matrices:
+        cells = [accuracy for matrix in matrices for row in matrix for accuracy in row]
+        yield _figure("matrix", section.id, {**values, "range": [min(cells), max(cells)]})
 
 
 def _family(section: Section) -> Values:

@@ -9,6 +9,7 @@ from ocssl.results.claims import MAIN
 from ocssl.results.differences import LEAST_SEEDS, seed_count
 from ocssl.results.names import heading
 from ocssl.results.sections import Section
+from ocssl.results.table import Value
 
 MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
 
@@ -30,7 +31,7 @@ def _summary(section: Section) -> str:
     if forgotten := measured.get("forgetting"):
         least = min(forgotten, key=lambda label: _mean(forgotten[label]))
         note = f" ({seeds})" if len(few) > 1 and (seeds := _few(forgotten[least])) else ""
-        sentences.append(f"{least} forgets least: {_mean(forgotten[least]):.1f} points{note}.")
+        sentences.append(f"{least} forgets least: {Value(_mean(forgotten[least]), digits=1).plain()} points{note}.")
     return " ".join(sentences)
 
 

@@ -12,7 +12,7 @@ from string import Template
 
 from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
-from ocssl.results.claims import DATASET, claims
+from ocssl.results.claims import BASIS, claims
 from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
 from ocssl.results.report import Report
@@ -90,11 +90,7 @@ def _found(report: Report) -> str:
     parts = [f"<ul>{said}</ul>"] if said else []
     answered = claims(report.store)
     if any(claim.comparisons for claim in answered):
-        parts.append("<h3>The paper’s claims</h3>")
-        parts.append(
-            f'<p class="note">By our results on {heading(DATASET)}, clean protocol. Differences over three or more '
-            "seeds have a 95 % t-interval in brackets; where it contains 0, the comparison is open.</p>"
-        )
+        parts.append(f'<h3>The paper’s claims</h3><p class="note">{escape(BASIS)}</p>')
         rows = "".join(
             f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.answer)}</span> '
             f"{escape(claim.text)}</dt><dd>{escape(claim.evidence)}</dd>"

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
+from ocssl.results.claims import BASIS, claims
 from ocssl.results.names import heading
 from ocssl.results.report import Report
+from ocssl.results.summary import summary
 from ocssl.results.table import Table, Value
 
 
@@ -30,7 +32,7 @@ def to_markdown(table: Table) -> str:
 
 
 def markdown_report(report: Report, figures: Sequence[str] = ()) -> str:
-    """Tables, problems and links to figures.
+    """Problems, what was found, tables and links to figures.
 
     Args:
         figures: image files, relative to the page.
@@ -47,6 +49,7 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     if report.problems:
         yield from ("", "## Problems", "", "Files with a problem and results in conflict did not enter a number.", "")
         yield from (f"- {escape(report.sentence(problem))}" for problem in report.problems)
+    yield from _found(report)
     for section in report.sections:
         block = "; b_s = {}, b = {}, n_p = {}".format(*section.block) if section.block else ""
         table = report_table(section)
@@ -60,6 +63,16 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
         yield from ("", "## Figures")
         for figure in figures:
             yield from ("", f"![{escape(figure)}]({figure})")
+
+
+def _found(report: Report) -> Iterator[str]:
+    """The opening: what the tables say, and the paper's claims with their answers."""
+    said, answered = summary(report.sections), claims(report.store)
+    if said:
+        yield from ("", "## What was found", "", *(f"- {escape(sentence)}" for sentence in said))
+    if any(claim.comparisons for claim in answered):
+        yield from ("", "## The paper’s claims", "", escape(BASIS), "")
+        yield from (f"- **{claim.answer}**: {escape(f'{claim.text} {claim.evidence}')}" for claim in answered)
 
 
 def _cell(value: Value) -> str:

@@ -4,9 +4,7 @@ const SIDE = 150; // pixels that a matrix likes to have
 
 function drawMatrix(figure, width) {
   const shown = figure.series.filter((series) => series.matrix && series.matrix.length > 1 && !hidden.has(series.style));
-  const all = shown.flatMap((series) => series.matrix.flat());
-  const [low, high] = [Math.min(...all), Math.max(...all)];
-  return shown.map((series) => matrixPlot(figure, series, linear([low, high], [0.04, 1]), Math.min(SIDE, width)));
+  return shown.map((series) => matrixPlot(figure, series, linear(figure.range, [0.04, 1]), Math.min(SIDE, width)));
 }
 
 function matrixPlot({ title }, series, shade, side) {

@@ -82,10 +82,11 @@ function frame(width, height, label, x, y) {
   return { figure, across, up, inner };
 }
 
-function card({ title, protocol, protocolName, caution }, columns, plots) {
+function card({ title, protocol, protocolName, caution, range }, columns, plots) {
+  const note = range ? `Lightest ${fixed(range[0], 1)} %, darkest ${fixed(range[1], 1)} %.` : caution;
   return html("article", { class: "card" },
     html("div", { class: "heading" }, html("h3", {}, title), html("span", { class: `badge ${protocol}` }, `${protocolName} protocol`)),
-    ...(caution ? [html("p", { class: "note" }, caution)] : []),
+    ...(note ? [html("p", { class: "note" }, note)] : []),
     html("div", { class: "plots", style: `grid-template-columns: ${columns}` }, ...plots));
 }
 
