@@ -344,7 +344,7 @@ def reproduction(text: str, report: Report, made: str) -> str:
     """
     first, last = text.index("### CIFAR-100, "), text.index("Accuracies are in percent")
     text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
-    answers = "".join(f"| {claim.text} | {claim.answer} | {claim.evidence} |\n" for claim in claims(report.store))
+    answers = "".join(f"| {claim.text} | {claim.said} | {claim.evidence} |\n" for claim in claims(report.store))
     text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
     lists = {
         "runs": runs(report),

@@ -87,6 +87,7 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of 2 of 7 other rows."
     assert said in found["downstream"].evidence
     assert "1 of 2 comparisons were run." in found["downstream"].evidence
+    assert (found["downstream"].said, found["time"].said) == ("no, so far", "not run yet")
 
 
 @pytest.mark.parametrize(

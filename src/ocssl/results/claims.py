@@ -77,10 +77,24 @@ class Claim:
         return "yes" if found == {True} else "no" if found == {False} else "in part"
 
     @property
+    def partial(self) -> bool:
+        """Whether some of its comparisons were run, but not all."""
+        return 0 < len(self.comparisons) < self.planned
+
+    @property
+    def said(self) -> str:
+        """The answer, and whether runs that are missing may change it.
+
+        >>> Claim("", "", (Comparison(True, ""),), planned=2).said
+        'yes, so far'
+        """
+        return f"{self.answer}, so far" if self.partial else self.answer
+
+    @property
     def evidence(self) -> str:
         """Every comparison and the note as sentences, and what to run where not all was run."""
         done = len(self.comparisons)
-        left = f"{done} of {self.planned} comparisons were run." if 0 < done < self.planned else ""
+        left = f"{done} of {self.planned} comparisons were run." if self.partial else ""
         to_run = f"To run: {'; '.join(self.commands)}." if self.commands else ""
         said = "; ".join(comparison.text for comparison in self.comparisons) + "." if done else ""
         return " ".join(filter(None, (said, self.note if done else "", left, to_run)))

@@ -92,7 +92,7 @@ def _found(report: Report) -> str:
     if any(claim.comparisons for claim in answered):
         parts.append(f'<h3>The paper’s claims</h3><p class="note">{escape(BASIS)}</p>')
         rows = "".join(
-            f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.answer)}</span> '
+            f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.said)}</span> '
             f"{escape(claim.text)}</dt><dd>{escape(claim.evidence)}</dd>"
             for claim in answered
         )

@@ -72,7 +72,7 @@ def _found(report: Report) -> Iterator[str]:
         yield from ("", "## What was found", "", *(f"- {escape(sentence)}" for sentence in said))
     if any(claim.comparisons for claim in answered):
         yield from ("", "## The paper’s claims", "", escape(BASIS), "")
-        yield from (f"- **{claim.answer}**: {escape(f'{claim.text} {claim.evidence}')}" for claim in answered)
+        yield from (f"- **{claim.said}**: {escape(f'{claim.text} {claim.evidence}')}" for claim in answered)
 
 
 def _cell(value: Value) -> str:
