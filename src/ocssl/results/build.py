@@ -144,7 +144,7 @@ def _notes(section: Section) -> Iterator[str]:
     if tuned:
         yield f"Tuned: ours with lr and ω that we tuned. {'; '.join(tuned)}."
     uncommitted = [
-        f"{section.label(row)}{', tuned' if group is not row.ours else ''}, seed {seed}"
+        f"{section.group_label(row, group)}, seed {seed}"
         for row in section.rows
         for group in row.distinct
         for seed, run in group.runs.items()
@@ -160,8 +160,7 @@ def seeds_note(section: Section) -> str:
     for row in section.rows:
         for group in row.distinct:
             if group.runs and not group.floor:
-                label = section.label(row) + ("" if group is row.ours else ", tuned")
-                labels.setdefault(named_seeds(group.runs).plain(), []).append(label)
+                labels.setdefault(named_seeds(group.runs).plain(), []).append(section.group_label(row, group))
     if len(labels) == 1:
         return f"Seeds: {', '.join(labels)}."
     return " ".join(f"Seeds {seeds}: {'; '.join(having).removesuffix('.')}." for seeds, having in labels.items())

@@ -147,13 +147,12 @@ def _identity(series: Values) -> tuple[Any, ...]:
 
 
 def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str]) -> Values:
-    tuned = group is not row.ours
     budgets = {run.result.budget for run in group.runs.values()}
     steps = [run.result.train_seconds / _steps(run) for run in group.timed.values() if group.seconds]
     return {
-        "label": section.label(row) + (", tuned" if tuned else ""),
+        "label": section.group_label(row, group),
         "style": row.style,
-        "tuned": tuned,
+        "tuned": group is not row.ours,
         "ranked": row.ranked,
         "budget": budgets.pop() if len(budgets) == 1 else section.table.budget or "custom",
         "block": None if row.block is None else f"b = {row.block[1]}, n_p = {row.block[2]}",

@@ -181,16 +181,20 @@ class Store:
     """The content of a folder of results.
 
     Attributes:
-        files: every complete result, in the order of their paths.
         problems: files that are none, and results that conflict.
         tuned: learning rates and ω that we tuned, by table, data set and protocol.
         groups: the results of each experiment.
     """
 
-    files: tuple[ResultFile, ...] = ()
     problems: tuple[Problem, ...] = ()
     tuned: Mapping[TunedFor, TunedValues] = field(default_factory=dict)
     groups: Mapping[Experiment, Group] = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> tuple[ResultFile, ...]:
+        """Every complete result, in the order of their paths."""
+        every = (file for group in self.groups.values() for file in group.files)
+        return tuple(sorted(every, key=lambda file: file.path))
 
     @cached_property
     def _by_kind(self) -> dict[tuple[str, str, Kind], list[Group]]:
@@ -250,8 +254,7 @@ def read_results(folder: str | Path) -> Store:
             problems.append(Problem((path,), str(error)))
     groups = {experiment: Group(tuple(files), _conflicts(files)) for experiment, files in together.items()}
     conflicts = dict.fromkeys(problem for group in groups.values() for problem in group.problems)
-    every = sorted((file for files in together.values() for file in files), key=lambda file: file.path)
-    return Store(tuple(every), (*problems, *conflicts), tuned, groups)
+    return Store((*problems, *conflicts), tuned, groups)
 
 
 def _result_paths(place: Path) -> Iterator[Path]:

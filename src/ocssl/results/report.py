@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -23,20 +23,27 @@ class Report:
 
     Attributes:
         sections: the paper's tables in its order, then the unlisted experiments.
-        files: every complete result, those in conflict included.
         problems: files that need attention; what they hold entered no number.
-        conflicting: files of results that conflict.
         store: what the folder holds.
         folder: of the results.
     """
 
     title: str
     sections: tuple[Section, ...]
-    files: tuple[ResultFile, ...]
     problems: tuple[Problem, ...]
-    conflicting: frozenset[Path] = frozenset()
-    store: Store = field(default_factory=Store)
-    folder: Path = Path()
+    store: Store
+    folder: Path
+
+    @property
+    def files(self) -> tuple[ResultFile, ...]:
+        """Every complete result, those in conflict included."""
+        return self.store.files
+
+    @cached_property
+    def conflicting(self) -> set[Path]:
+        """Files of results that conflict."""
+        groups = self.store.groups.values()
+        return {path for group in groups for problem in group.problems for path in problem.paths}
 
     def place(self, path: Path) -> str:
         """The path of a file from the folder of results on, so that a report names no folder of its machine."""
@@ -75,8 +82,7 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
             shown.append(section)
     more = {part for part in seen if isinstance(part, Problem)} - set(store.problems)
     problems = (*store.problems, *sorted(more, key=lambda problem: problem.sentence))
-    conflicting = {path for group in store.groups.values() for problem in group.problems for path in problem.paths}
-    return Report(title, tuple(shown), store.files, problems, frozenset(conflicting), store, Path(folder))
+    return Report(title, tuple(shown), problems, store, Path(folder))
 
 
 def _unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:

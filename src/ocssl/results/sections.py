@@ -131,6 +131,10 @@ class Section:
         alone = sum(other.label == row.label for other in self.rows) == 1
         return row.label if alone or not row.block else f"{row.label}, b = {row.block[1]}"
 
+    def group_label(self, row: Row, group: Group) -> str:
+        """The label of a group of a row: that of the row, and whether lr and ω were tuned."""
+        return self.label(row) + ("" if group is row.ours else ", tuned")
+
     @property
     def is_unlisted(self) -> bool:
         """Whether the paper has no such table."""
