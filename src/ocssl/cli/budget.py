@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ocssl.cli.flags import plain_console
+
 PAPER_CBP = 3_726_000  # the high budget
 
 
@@ -21,7 +23,6 @@ def budget(
 
     Example: ocssl budget --cbp 270000, or: ocssl budget --batch 138 --passes 3
     """
-    from rich.console import Console
     from rich.table import Table
 
     from ocssl.budget import MOST, plan
@@ -46,7 +47,7 @@ def budget(
     for b, n_p in buys:
         cost = plan(samples, stream_batch, b, n_p, views)
         table.add_row(str(n_p), str(b), str(b - stream_batch), f"{cost.steps:,}", f"{cost.cbp:,}", str(cost.iid_epochs))
-    Console().print(table)
+    plain_console().print(table)
 
 
 def affordable(cbp: int, unit: int, smallest: int, batch: int | None, passes: int | None) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption
+from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, plain_console
 from ocssl.cli.show import words
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ def compare(
 
     Example: ocssl compare runs/* --plot curves.png --differences best
     """
-    from rich.console import Console
-
     from ocssl.common.files import check_output
     from ocssl.results import read_result
     from ocssl.results.build import LEGEND, differences_table
@@ -44,7 +42,7 @@ def compare(
         check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
     found = {path.absolute(): read_result(path) for path in runs}
     title, groups = _groups(found)
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     tables = [_comparison(title, groups)]
     if differences is not None:
         tables.append(differences_table(groups, differences))

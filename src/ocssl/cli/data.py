@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ocssl.cli.flags import ForceOption
+from ocssl.cli.flags import ForceOption, plain_console
 
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
 
@@ -45,7 +45,6 @@ BadImageOption = Annotated[
 @app.command("list")
 def list_sets(root: Root = None) -> None:
     """Every known set, and whether it is there."""
-    from rich.console import Console
     from rich.table import Table
 
     from ocssl.data.catalog import dataset_spec, names
@@ -55,12 +54,11 @@ def list_sets(root: Root = None) -> None:
     table = Table("name", "train", "test", "what it is", box=None, pad_edge=False)
     for name in names():
         table.add_row(name, *(status(name, split, root=root).state for split in Split), dataset_spec(name).summary)
-    console = Console()
+    console = plain_console()
     console.print(table)
-    console.print("\nready: decoded; found: decoded on first use; download: fetched on first use.", highlight=False)
+    console.print("\nready: decoded; found: decoded on first use; download: fetched on first use.")
     console.print(
-        f"Searched below {data_root(root)}. 'ocssl data info NAME' tells how a set is decoded, or how to get it.",
-        highlight=False,
+        f"Searched below {data_root(root)}. 'ocssl data info NAME' tells how a set is decoded, or how to get it."
     )
 
 

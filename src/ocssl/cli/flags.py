@@ -20,6 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ocssl.options import Declared
     from ocssl.registry import Registry
 
@@ -118,6 +120,13 @@ def given(ctx: typer.Context, texts: list[str] | None = None) -> dict[str, Any]:
     from ocssl.common.yaml import assignments
 
     return {**ctx.meta.get(GIVEN, {}), **assignments(texts or [])}
+
+
+def plain_console(*, soft_wrap: bool = False) -> Console:
+    """Standard output, on which texts are printed as they are: without markup, and without colours for numbers."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, soft_wrap=soft_wrap)
 
 
 def deadline(max_seconds: float | None) -> float:

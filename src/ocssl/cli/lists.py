@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ocssl.cli.flags import registries
+from ocssl.cli.flags import plain_console, registries
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +31,6 @@ def list_names(
 
     Example: ocssl list strategies, or: ocssl list settings
     """
-    from rich.console import Console
     from rich.table import Table
 
     from ocssl.errors import ConfigError
@@ -41,7 +40,7 @@ def list_names(
             raise ConfigError("--markdown prints all settings; use it as: ocssl list settings --markdown")
         typer.echo(settings_page(), nl=False)
         return
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if kind == "settings":
         console.print(_settings_table(name))
         return

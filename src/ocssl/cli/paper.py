@@ -18,6 +18,7 @@ from ocssl.cli.flags import (
     complete_datasets,
     deadline,
     line_printer,
+    plain_console,
 )
 
 if TYPE_CHECKING:
@@ -86,13 +87,12 @@ def list_tables(
 
     Example: ocssl paper list --seeds 0
     """
-    from rich.console import Console
     from rich.table import Table
 
     from ocssl.results import TABLES, sections_of
     from ocssl.results.result import PROTOCOLS
 
-    console, store = Console(highlight=False, markup=False), _open(results)
+    console, store = plain_console(), _open(results)
     wanted = _seeds(seeds)
     lacking: list[str] = []
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
@@ -134,14 +134,12 @@ def show(
 
     Example: ocssl paper show high-simsiam --differences cla-e
     """
-    from rich.console import Console
-
     from ocssl.errors import ConfigError
     from ocssl.results import find_table, sections_of
     from ocssl.results.build import LEGEND, section_differences, terminal_table
     from ocssl.results.render import print_table, write_csv
 
-    console, paper, store = Console(highlight=False, markup=False), find_table(table), _open(results)
+    console, paper, store = plain_console(), find_table(table), _open(results)
     wanted = dataset and _known_dataset(paper, dataset)
     found = [
         section
@@ -202,8 +200,6 @@ def run(
 
     Example: ocssl paper run high-simsiam buffers --seeds 0,1,2 --methods er,cla-e
     """
-    from rich.console import Console
-
     from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
     from ocssl.paper import join_plans, make_plan, run_missing, select_rows
@@ -212,7 +208,7 @@ def run(
     from ocssl.results import find_table
 
     stop_at = deadline(max_seconds)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console(soft_wrap=True)
     papers, store = [find_table(name) for name in dict.fromkeys(tables)], _open(results, new=True)
     runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
     for paper in papers:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ocssl.cli.flags import plain_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,13 +31,12 @@ def show(
     Example: ocssl show runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0
     """
     import yaml
-    from rich.console import Console
 
     from ocssl.results import read_result
     from ocssl.results.render import to_rich
     from ocssl.runs.folder import RunFolder
 
-    console, folder = Console(highlight=False, markup=False, soft_wrap=True), RunFolder(run)
+    console, folder = plain_console(soft_wrap=True), RunFolder(run)
     if _is_state(run):
         config = _show_state(console, run, plot)
     else:

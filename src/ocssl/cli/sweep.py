@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ocssl.cli.flags import EngineName, deadline, line_printer
+from ocssl.cli.flags import EngineName, deadline, line_printer, plain_console
 
 if TYPE_CHECKING:
     from ocssl.sweeps.log import Trial, TrialLog
@@ -41,8 +41,6 @@ def sweep(
 
     Example: ocssl sweep paper-tuning --set strategy=cla-r --engine ray --workers 8
     """
-    from rich.console import Console
-
     from ocssl.common.yaml import assignments
     from ocssl.engines import make_engine
     from ocssl.errors import ConfigError
@@ -67,7 +65,7 @@ def sweep(
         plan = read_sweep(str(file), assignments(settings or []), read_settings(config) if config else None)
         place = output or Path("sweeps") / Path(str(file)).stem
         log = start_sweep(plan, place, pool, info, stop_at=stop_at)
-    Console().print(to_rich(trial_table(plan, log)))
+    plain_console().print(to_rich(trial_table(plan, log)))
     if left := sum(trial.state == "open" for trial in log.trials):
         many = f"{left} of {len(log.trials)} configurations are left"
         typer.echo(f"out of time, {many}; go on with: {go_on(place)}", err=True)
