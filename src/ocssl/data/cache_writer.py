@@ -19,7 +19,6 @@ from itertools import chain, count, takewhile
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ocssl.common.console import progress_bar, shown, warn
 from ocssl.common.files import locked, read_file, require_regular, writing
@@ -41,7 +40,7 @@ from ocssl.data.cache import (
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
 from ocssl.data.reader import Item, Label, Reader, number_of
 from ocssl.errors import DataError
-from ocssl.imaging import BadImage, Picture, Pixels
+from ocssl.imaging import BadImage, Pixels
 
 CHUNK_BYTES = 8 << 20
 MAX_WORKERS = 16  # each may hold a decoded chunk; more of them would only wait for the interpreter lock
@@ -275,18 +274,12 @@ def _batches(items: Iterator[Item], size: int, start: int) -> Iterator[tuple[int
     held = 0
     for item in items:
         batch.append(item)
-        held += _held_bytes(item.picture)
+        held += item.held_bytes
         if len(batch) == size or held >= CHUNK_BYTES:
             yield start, batch
             start, batch, held = start + len(batch), [], 0
     if batch:
         yield start, batch
-
-
-def _held_bytes(picture: Picture | BadImage) -> int:
-    if isinstance(picture, Image.Image):  # may keep its file open as well, and open files are limited
-        return max(4 * picture.width * picture.height, CHUNK_BYTES // 16)
-    return len(picture) if isinstance(picture, bytes) else getattr(picture, "nbytes", 0)
 
 
 def _decode_in_order(

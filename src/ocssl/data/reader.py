@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL.Image import Image
+
 from ocssl import imaging
 from ocssl.data.dataset import ColumnArray
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture, Pixels
 
 Label = int | str | None
+OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class Item:
     name: str
     picture: Picture | BadImage
     label: Label = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the image takes before it is decoded; one of Pillow may keep its file open besides."""
+        if isinstance(self.picture, Image):
+            return max(4 * self.picture.width * self.picture.height, OPEN_FILE_BYTES)
+        return len(self.picture) if isinstance(self.picture, bytes) else getattr(self.picture, "nbytes", 0)
 
     def decode(
         self, size: int | None = None, fit: Fit = "crop", pixel_range: tuple[float, float] | None = None
