@@ -22,18 +22,15 @@ from torch import Tensor
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import FilesReader, image_files
-from ocssl.data.loading import as_path, open_address
+from ocssl.data.loading import SHARD_SUFFIXES, as_path, open_address
 from ocssl.data.reader import Item, Reader, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video
 from ocssl.live.seen import SeenIndex
 
-KINDS_BY_SUFFIX = {
-    (".tar", ".tar.gz", ".tgz"): "tar",
-    (".parquet",): "parquet",
-    video.SUFFIXES: "video",
-}
+SUFFIXES = {**SHARD_SUFFIXES, "video": video.SUFFIXES}
+"""How names of files end, by kind."""
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
 STANDARD_INPUT = "-"
 REFERENCES, FEWEST_REFERENCES = 500, 50  # images on which features must stay as they are
@@ -102,7 +99,7 @@ class _Indexed(ImageStream):
                 if (item := self._next()) is None:
                     break
                 items.append(item)
-                held += len(item.picture) if isinstance(item.picture, bytes) else getattr(item.picture, "nbytes", 0)
+                held += item.held_bytes
         except StopIteration:
             self.exhausted = True
         except DataError as error:
@@ -270,18 +267,14 @@ def address_of(source: str) -> str:
     ocssl.errors.DataError: there is nothing at 'holiday.docx'
     """
     kind, colon, place = source.partition(":")
+    if not colon or kind not in KINDS:
+        kind, place = _kind_of(source), source
+    if not place:
+        raise DataError(f"'{kind}:' needs a path after the colon")
     try:
-        if not colon or kind not in KINDS:
-            kind, place = _kind_of(source), source
-        if not place:
-            raise DataError(f"'{kind}:' needs a path after the colon")
         return f"{kind}:{place if kind in ('hf', 'camera') else os.path.realpath(as_path(place))}"
-    except (OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
+    except ValueError as error:  # a zero byte
         raise DataError(not_a_path(source, error)) from error
-    except RuntimeError as error:  # of resolve, for a link to itself, and of expanduser, for an unknown user
-        raise DataError(f"there is nothing at '{source}': {error}") from error
 
 
 def source_paths(source: str) -> list[str]:
@@ -366,7 +359,7 @@ def _kind_of(source: str) -> str:
     path = as_path(source)
     if path.is_dir():
         return "folder"
-    for suffixes, kind in KINDS_BY_SUFFIX.items():
+    for kind, suffixes in SUFFIXES.items():
         if source.lower().endswith(suffixes):
             return kind
     if not path.exists():
