@@ -39,15 +39,13 @@ def export(
     if to != "hub" and (data or license):
         raise ConfigError("--data and --license are for the model card, which only --to hub writes")
     check_uint8(to, uint8)
-    path = output or Path("encoder-hub" if to == "hub" else f"encoder{SUFFIXES.get(to, '')}")
     if to == "hub":
-        check_hub_folder(path, inputs=[encoder], force=force)
-    else:
-        check_output(path, to, inputs=[encoder], force=force)
-    network = load(encoder)
-    if to == "hub":
-        place = write_hub_folder(network, path, data=data, license=license, force=force)
-        typer.echo(f"wrote {place}: upload it with 'hf upload OWNER/NAME {place}'")
+        folder = output or Path("encoder-hub")
+        check_hub_folder(folder, inputs=[encoder], force=force)
+        write_hub_folder(load(encoder), folder, data=data, license=license, force=force)
+        typer.echo(f"wrote {folder}: upload it with 'hf upload OWNER/NAME {folder}'")
         return
-    difference = write(network, path, to, uint8=uint8, force=force)
+    path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
+    check_output(path, to, inputs=[encoder], force=force)
+    difference = write(load(encoder), path, to, uint8=uint8, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")

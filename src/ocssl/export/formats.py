@@ -62,7 +62,7 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, uint8: bool = F
 
     def write_checked(draft: Path) -> None:
         nonlocal difference
-        forward = _onnx(encoder, draft, uint8=True) if uint8 else write(encoder, draft)
+        forward = to_onnx(encoder, draft, uint8=True) if uint8 else write(encoder, draft)
         difference = _difference(encoder, forward, whole=uint8)
         if not difference <= TOLERANCE:
             raise CheckpointError(f"the encoder as {to} differs from the original by {difference:.2g}; nothing is kept")
@@ -136,13 +136,8 @@ class _FromBytes(nn.Module):
         return features
 
 
-@formats.register("onnx")
-def to_onnx(encoder: FrozenEncoder, path: Path) -> Forward:
+def to_onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool = False) -> Forward:
     """For ONNX Runtime and everything else that reads ONNX; input ``images``, output ``features``, any batch size."""
-    return _onnx(encoder, path, uint8=False)
-
-
-def _onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool) -> Forward:
     try:
         import onnx
         import onnxruntime
@@ -177,6 +172,9 @@ def _onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool) -> Forward:
         return torch.from_numpy(session.run(None, {"images": fed.numpy()})[0])
 
     return forward
+
+
+formats.register("onnx")(to_onnx)
 
 
 @formats.register("torchscript")
