@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 from ocssl.common.console import short_value
@@ -74,6 +75,18 @@ def setting_text(name: str, value: object) -> str:
     ('ω 0.3', 'probe.lr 0.05')
     """
     return f"{SYMBOLS.get(name, name)} {short_value(value)}"
+
+
+def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of groups by names such as ``probe.lr``.
+
+    >>> flat_settings({"lr": 0.3, "probe": {"lr": 0.05}})
+    {'lr': 0.3, 'probe.lr': 0.05}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def heading(name: str) -> str:

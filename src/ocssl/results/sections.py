@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.results.differences import best_rows
-from ocssl.results.names import file_part, heading, row_name, style_name
+from ocssl.results.names import file_part, flat_settings, heading, row_name, style_name
 from ocssl.results.published import published_results
 from ocssl.results.read import Group, Problem, ResultFile, Store
 from ocssl.results.result import Block, Protocol, Result, probed_on
@@ -275,14 +275,8 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
 
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
     """The settings that a floor depends on, besides data set, protocol, images and crops; groups with a dot."""
-    found: dict[str, Any] = {}
-    for setting in (*MEASURED, *ENCODERS.get(name, ())):
-        value = result.overrides.get(setting, result.config.get(setting))  # of init_from the name, without the seed
-        if isinstance(value, dict):
-            found |= {f"{setting}.{key}": inner for key, inner in value.items()}
-        else:
-            found[setting] = value
-    return found
+    given = {**result.config, **result.overrides}  # of init_from the name, without the seed
+    return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *ENCODERS.get(name, ()))})
 
 
 def _measured_like(result: Result, name: str) -> str:

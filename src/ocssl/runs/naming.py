@@ -5,7 +5,7 @@ Every folder, result file, row and legend takes its name from here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 from ocssl.common.files import json_digest, slug
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
+from ocssl.results.names import flat_settings
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
@@ -71,8 +72,8 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     ours = {**later, **experiment(config)}
     # Of parts that the paper's run does not have, settings that are not at their default.
     usual = {name: to_jsonable_python(default_of(fields[name])) for name in ours if name not in theirs}
-    papers = _flat({**usual, **theirs})
-    return {name: value for name, value in _flat(ours).items() if value != papers[name]}
+    papers = flat_settings({**usual, **theirs})
+    return {name: value for name, value in flat_settings(ours).items() if value != papers[name]}
 
 
 def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> dict[str, Any]:
@@ -155,11 +156,3 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
 @lru_cache(maxsize=256)
 def _resolved(**given: Any) -> RunConfig:
     return resolve(given)
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of groups by names such as ``probe.lr``."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
