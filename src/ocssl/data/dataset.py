@@ -116,6 +116,18 @@ class Dataset(ABC):
         return f"<{self.name}: {len(self)} images of {self.image_size}×{self.image_size}{labelled}>"
 
 
+def first_per_class(labels: Tensor, count: int | None) -> Tensor:
+    """Indices of the first ``count`` samples of each class, ascending; None: of all samples.
+
+    >>> first_per_class(torch.tensor([3, 3, 1, 3, 1, 1]), 2)
+    tensor([0, 1, 2, 4])
+    """
+    if count is None:
+        return torch.arange(len(labels))
+    chosen = [torch.nonzero(labels == label).flatten()[:count] for label in labels.unique()]
+    return torch.cat(chosen).sort().values
+
+
 class ResidentDataset(Dataset):
     """All images in RAM, as one tensor.
 

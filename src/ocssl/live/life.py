@@ -16,6 +16,7 @@ from ocssl import checkpoint, data
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.console import warn
 from ocssl.common.files import read_file
+from ocssl.data.dataset import first_per_class
 from ocssl.data.layout import NoSplit
 from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError, DataError
@@ -151,8 +152,7 @@ def _labelled(
         test, held = train, rows % HELD_OUT == HELD_OUT - 1
     labels = torch.as_tensor(train.labels)
     kept = rows if held is None else rows[~held]
-    if most is not None:
-        kept = torch.cat([kept[labels[kept] == label][:most] for label in labels.unique()]).sort().values
+    kept = kept[first_per_class(labels[kept], most)]
     asked = torch.arange(len(test)) if held is None else rows[held]
     return (train.images(kept), labels[kept]), (test.images(asked), torch.as_tensor(test.labels)[asked])
 

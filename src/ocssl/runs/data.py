@@ -16,6 +16,7 @@ from torch import Tensor
 from ocssl import data
 from ocssl.budget import plan
 from ocssl.data import Stream, authors
+from ocssl.data.dataset import first_per_class
 from ocssl.data.streams import (
     ClassIncremental,
     Iid,
@@ -142,7 +143,7 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
             pixel_range=config.learner.pixel_range,
         )
         on_device = DeviceDataset(images, device)
-        return Subset(on_device, _at_most(on_device.labels, config.samples_per_class))
+        return Subset(on_device, first_per_class(on_device.labels, config.samples_per_class))
 
     given = whole("train")
     kept, held_out = split_validation(given.labels, config.validation_fraction, config.data_seed)
@@ -158,14 +159,6 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
         batch = config.probe.batch
         validation, test = validation.without_last(batch), test.without_last(batch)
     return Splits(train, validation, test)
-
-
-def _at_most(labels: Tensor, count: int | None) -> Tensor:
-    """Indices of the first ``count`` samples of each class, ascending."""
-    if count is None:
-        return torch.arange(len(labels))
-    chosen = [torch.nonzero(labels == label).flatten()[:count] for label in labels.unique()]
-    return torch.cat(chosen).sort().values
 
 
 # ---------------------------------------------------------------------- schedule
