@@ -181,7 +181,7 @@ def _draw(results: Results, path: Path) -> None:
     from ocssl.data import shapes
     from ocssl.errors import DataError
     from ocssl.results.names import STYLES, row_name
-    from ocssl.results.render.figures import METADATA, RC, Line, need_matplotlib, plot_lines
+    from ocssl.results.render.figures import RC, Line, figure_bytes, need_matplotlib, plot_lines
 
     need_matplotlib()
     from matplotlib import rc_context
@@ -210,4 +210,4 @@ def _draw(results: Results, path: Path) -> None:
             strip.imshow(images[labels == number][0].permute(1, 2, 0), extent=(start, end, 0, 1), aspect="auto")
         strip.set(xlabel="stream images seen", yticks=[], xlim=(0, first.samples))
         strip.spines[:].set_visible(False)
-        atomic_write(path, lambda draft: figure.savefig(draft, format="png", dpi=160, metadata=METADATA["png"]))
+        atomic_write(path, figure_bytes(figure, "png", dpi=160))

@@ -48,13 +48,9 @@ INDEX_BYTES = 1 << 30  # of an index, or of the journal of a draft
 
 @dataclass(frozen=True)
 class Decoding:
-    """How images become squares of one size.
+    """How images become squares of one size, as :func:`ocssl.data.load` takes it.
 
-    Attributes:
-        image_size: side length to resize to; None keeps that of the first image, which all must then have.
-        fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
-        on_bad_image: ``"error"`` stops at an image that cannot be used; ``"skip"`` leaves it out.
-        pixel_range: black and white of images with more than 8 bits or floating point numbers.
+    Without an ``image_size`` it is that of the first image, which all must then have.
     """
 
     image_size: int | None = None

@@ -28,7 +28,7 @@ from ocssl.learner import Learner
 from ocssl.live.gate import Gate
 from ocssl.live.seen import SeenIndex
 
-FIRST = {"checkpoints", "ledger.sqlite", "ledger.sqlite-journal"}  # what a learner has before its first checkpoint
+INDEX_FILES = ("ledger.sqlite", "ledger.sqlite-journal")
 SQLITE = b"SQLite format 3\0"
 
 
@@ -141,7 +141,7 @@ class StateFolder:
         self._checkpoints.save(write, state, keep=1)
         if gate.active and self._published is gate.published:
             return
-        sources = {_without_folders(key): count for key, count in cursor.positions.items()}
+        sources = {_public_name(key): count for key, count in cursor.positions.items()}
         publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
         self._published = gate.published
 
@@ -158,7 +158,7 @@ class StateFolder:
         if lock.exists() and lock.stat().st_size:
             return False
         names = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
-        return names <= FIRST and self._is_index()
+        return names <= {"checkpoints", *INDEX_FILES} and self._is_index()
 
     def _is_index(self) -> bool:
         """Whether the index of seen images, if there is one, is ours."""
@@ -171,7 +171,7 @@ class StateFolder:
     def _remove(self) -> None:
         """Remove the files of a learner that never began, and the folder if nothing else is in it."""
         self._checkpoints.remove_drafts()
-        for name in (".lock", "ledger.sqlite", "ledger.sqlite-journal"):
+        for name in (".lock", *INDEX_FILES):
             (self.path / name).unlink(missing_ok=True)
         for folder in (self._checkpoints.path, self.path):
             with contextlib.suppress(OSError):
@@ -183,7 +183,7 @@ def _check_count(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
 
 
-def _without_folders(source: str) -> str:
+def _public_name(source: str) -> str:
     """A source as others may see it: its kind and the last part of its path."""
     kind, colon, place = source.partition(":")
     return f"{kind}{colon}{place if kind == 'hf' else Path(place).name}"

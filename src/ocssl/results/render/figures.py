@@ -98,7 +98,7 @@ def draw_lines(
             axes.minorticks_off()
         axes.grid(axis="y")
         axes.legend()
-        atomic_write(path, _bytes(figure, kind, dpi=150))
+        atomic_write(path, figure_bytes(figure, kind, dpi=150))
 
 
 def plot_kind(path: Path) -> str:
@@ -156,7 +156,7 @@ def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[
         drawn = draw_figure(data, figure)
         drawn.draw_without_rendering()
         drawn.set_layout_engine("none")  # the layout stays as it is; finding it is half of the work
-        return {kind: _bytes(drawn, kind) for kind in formats}
+        return {kind: figure_bytes(drawn, kind) for kind in formats}
 
 
 def draw_figure(data: Values, figure: Values) -> Figure:
@@ -165,7 +165,8 @@ def draw_figure(data: Values, figure: Values) -> Figure:
     return {"bars": _bars, "stream": _stream}.get(figure["kind"], _scatter)(figure, series)
 
 
-def _bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
+def figure_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
+    """The content of the figure's file."""
     buffer = BytesIO()
     figure.savefig(buffer, format=kind, dpi=dpi, metadata=METADATA[kind])
     return buffer.getvalue()
