@@ -26,7 +26,7 @@ from ocssl.registry import Registry
 registry: Registry[type[Augmentation]] = Registry("augmentation", group="ocssl.augmentations")
 register = registry.register
 
-MOST_CROPS = 10
+MAX_CROPS = 10
 """Crops that :func:`fixed_crops` knows."""
 _ATTEMPTS = 10  # tries per crop before the central fallback
 _LUMA = (0.299, 0.587, 0.114)
@@ -290,14 +290,14 @@ def fixed_crops(images: Tensor, count: int) -> Iterator[Tensor]:
 
     Args:
         images: ``(n, 3, s, s)``, floating point.
-        count: from 1 to :data:`MOST_CROPS`.
+        count: from 1 to :data:`MAX_CROPS`.
 
     >>> left, right = fixed_crops(torch.tensor([[[[0.0, 1.0], [2.0, 3.0]]]]), 2)
     >>> right.flatten().tolist()
     [1.0, 0.0, 3.0, 2.0]
     """
-    if count not in range(1, MOST_CROPS + 1):
-        raise ConfigError(f"crops must be a whole number from 1 to {MOST_CROPS}, not {shown(count)}")
+    if count not in range(1, MAX_CROPS + 1):
+        raise ConfigError(f"crops must be a whole number from 1 to {MAX_CROPS}, not {shown(count)}")
     height, width = images.shape[-2:]
     rows, columns = ((slice(round(n * 7 / 8)), slice(n - round(n * 7 / 8), n)) for n in (height, width))
     yield images

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 
-MOST = 10**18  # of each count
+MAX_COUNT = 10**18  # of each count
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 
     for name, value in locals().copy().items():
         if value < 1:
             raise ConfigError(f"{name} must be at least 1, not {value}")
-        if value > MOST:
+        if value > MAX_COUNT:
             raise ConfigError(f"{name} must be at most 10**18, not {shown(value)}")
     steps = passes * (samples // stream_batch)
     return Plan(cbp=views * steps * batch, steps=steps, iid_epochs=-(-passes * batch // stream_batch))

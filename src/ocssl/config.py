@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from torch import nn
 
 from ocssl import augment, memory, methods, optim, strategies
-from ocssl.budget import MOST
+from ocssl.budget import MAX_COUNT
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.imaging import Fit, check_pixel_range
@@ -117,7 +117,9 @@ class LearnerConfig(Options):
     early_passes: int = setting(
         1, "Steps per minibatch, instead of passes, for the first early_images images.", ge=1, le=10_000, since="0.2"
     )
-    early_images: int = setting(0, "Images at the start that have early_passes; 0: none.", ge=0, le=MOST, since="0.2")
+    early_images: int = setting(
+        0, "Images at the start that have early_passes; 0: none.", ge=0, le=MAX_COUNT, since="0.2"
+    )
     joint_views: bool = setting(
         True,
         "All views in one forward pass, nearly twice as fast. Unset: false in the variant `authors` and for batches of "

@@ -267,12 +267,12 @@ def test_a_page_that_claims_too_much_is_refused_before_it_is_read(
     for number, (packed, words) in enumerate((p, w) for p in ("none", "zstd") for w in (True, False)):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(table, path, compression=packed, use_dictionary=words)
-        monkeypatch.setattr(parquet, "MOST_PAGE", 1 << 20)
+        monkeypatch.setattr(parquet, "MAX_PAGE_BYTES", 1 << 20)
         assert len(list(ParquetReader([path]).items())) == 4
-        monkeypatch.setattr(parquet, "MOST_PAGE", 100_000)
+        monkeypatch.setattr(parquet, "MAX_PAGE_BYTES", 100_000)
         with pytest.raises(DataError, match="has a page of 10"):
             list(ParquetReader([path]).items())
-        monkeypatch.setattr(parquet, "MOST_PAGE", 1000)
+        monkeypatch.setattr(parquet, "MAX_PAGE_BYTES", 1000)
         with pytest.raises(DataError, match="has a page of 3"):
             ParquetReader([path]).column("label")
 

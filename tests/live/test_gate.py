@@ -20,7 +20,7 @@ from ocssl.export import load
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import decode
 from ocssl.live import learn
-from ocssl.live.gate import FEWEST, PATIENCE, SHARES, Gate, Quality
+from ocssl.live.gate import MIN_KEPT, PATIENCE, SHARES, Gate, Quality
 from ocssl.live.sources import reference_images
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 
@@ -146,7 +146,7 @@ def test_images_without_an_order_are_found_and_judged_by_rank(shuffled: Path, tm
 
 def test_nothing_is_measured_on_fewer_than_a_hundred_images() -> None:
     gate = Gate(learner := Learner(**TINY), check_every=10)
-    gate.sample.add(torch.from_numpy(scenes(FEWEST - 1)).permute(0, 3, 1, 2))
+    gate.sample.add(torch.from_numpy(scenes(MIN_KEPT - 1)).permute(0, 3, 1, 2))
     learner.partial_fit(scenes(40))
     assert gate.due(learner)
     assert gate.check(learner) == (learner, None)
@@ -158,10 +158,10 @@ def test_few_images_publish_the_start_and_that_is_told(
 ) -> None:
     few = tmp_path / "few"
     few.mkdir()
-    for path in sorted(ordered.iterdir())[: FEWEST - 1]:
+    for path in sorted(ordered.iterdir())[: MIN_KEPT - 1]:
         (few / path.name).write_bytes(path.read_bytes())
     app(["learn", str(few), "--state", str(tmp_path / "state"), *tiny_options()], standalone_mode=False)
-    assert f"{FEWEST - 1} images are too few to tell whether learning has helped" in warnings[-1]
+    assert f"{MIN_KEPT - 1} images are too few to tell whether learning has helped" in warnings[-1]
     assert "give at least 100, or publish what was learned with --no-gate" in warnings[-1]
     assert f"encoder, still that of the start: {tmp_path / 'state' / 'encoder'}" in capsys.readouterr().out
     assert load(tmp_path / "state").facts["seen"] == 0

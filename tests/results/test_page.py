@@ -11,7 +11,7 @@ import pytest
 import synthetic
 
 from ocssl.results import Report, Result, read_report, read_result
-from ocssl.results.charts import MOST_MATRICES, chart_data
+from ocssl.results.charts import MAX_MATRICES, chart_data
 from ocssl.results.claims import claims
 from ocssl.results.render.html import html_report
 from ocssl.results.render.latex import latex_report
@@ -213,7 +213,7 @@ def test_the_accuracy_matrix_is_the_mean_over_seeds(few: Path) -> None:
     assert figure["range"] == [10.5, 41.0]
 
 
-@pytest.mark.parametrize(("runs", "shown"), [(MOST_MATRICES, True), (MOST_MATRICES + 1, False)])
+@pytest.mark.parametrize(("runs", "shown"), [(MAX_MATRICES, True), (MAX_MATRICES + 1, False)])
 def test_runs_outside_the_papers_tables_have_matrices_while_they_are_few(few: Path, runs: int, shown: bool) -> None:
     first = read_result(few / CLA_E.format(0))
     for path in few.glob("*.json"):

@@ -25,12 +25,12 @@ def budget(
     """
     from rich.table import Table
 
-    from ocssl.budget import MOST, plan
+    from ocssl.budget import MAX_COUNT, plan
     from ocssl.common.console import shown
     from ocssl.errors import ConfigError
 
     for value in (cbp, samples, stream_batch, views, batch, passes):
-        if value is not None and value > MOST:
+        if value is not None and value > MAX_COUNT:
             raise ConfigError(f"no number may be above 10**18, and one is {shown(value)}")
     minibatches = samples // stream_batch
     if minibatches == 0:

@@ -15,7 +15,7 @@ from typing import Any
 from ocssl.common.files import TOKEN, append, atomic_write, read_file, seal, sync, token, unseal, writing
 from ocssl.errors import CheckpointError
 
-MOST_METRICS = 2**30  # bytes of a file of metrics
+MAX_METRICS_BYTES = 2**30  # of a file of metrics
 
 
 class CheckpointFolder:
@@ -121,7 +121,7 @@ class MetricsFile:
         """Every complete line so far; a file that holds anything else is refused."""
         lines = []
         try:
-            text = read_file(self.path, MOST_METRICS) if self.size else b""
+            text = read_file(self.path, MAX_METRICS_BYTES) if self.size else b""
             for number, line in enumerate(text.splitlines(keepends=True), 1):
                 if line.endswith(b"\n"):
                     entry = json.loads(line)

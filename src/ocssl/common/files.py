@@ -32,7 +32,7 @@ try:
 except ImportError:  # on such a system, drafts that are left stay
     fcntl = None  # type: ignore[assignment]
 
-MOST_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
+MAX_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
 NAME_BYTES = 120  # of one file name; file systems take 255, and suffixes follow
 MARK = "made by ocssl"
@@ -249,7 +249,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def read_file(path: str | Path, limit: int = MOST_BYTES) -> bytes:
+def read_file(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     """The content of a regular file. A pipe, a device, a folder or a longer file is an ``OSError``.
 
     >>> read_file("/dev/zero")

@@ -14,10 +14,10 @@ from ocssl.common.console import shown
 from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, unreadable
 
-MOST_BYTES = 4 << 20  # of a file; parsing takes seconds per megabyte
-MOST_VALUES = 50_000  # in a file, and that an alias may stand for
-MOST_LEVELS = 100
-MOST_BITS = 1024  # of a whole number
+MAX_BYTES = 4 << 20  # of a file; parsing takes seconds per megabyte
+MAX_VALUES = 50_000  # in a file, and that an alias may stand for
+MAX_LEVELS = 100
+MAX_BITS = 1024  # of a whole number
 _KINDS = {"timestamp": "date", "int": "whole number", "float": "number", "bool": "boolean"}
 
 
@@ -46,7 +46,7 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
 def from_file(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
-        given = read_yaml(read_file(path, MOST_BYTES).decode(), str(path))
+        given = read_yaml(read_file(path, MAX_BYTES).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(unreadable(path, error)) from error
     if given is None:
@@ -82,7 +82,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         is_alias = isinstance(event, yaml.AliasEvent)
-        if self._level == MOST_LEVELS:
+        if self._level == MAX_LEVELS:
             raise yaml.composer.ComposerError(None, None, "it is nested too deeply", event.start_mark)
         self._level += 1
         node = super().compose_node(parent, index)
@@ -90,14 +90,14 @@ class _Loader(yaml.SafeLoader):
         if is_alias and not self._values[node]:
             raise yaml.composer.ComposerError(None, None, f"'{event.anchor}' contains itself", event.start_mark)
         self._values[node] = self._values[node] or 1 + sum(map(self._values.__getitem__, _below(node)))
-        if max(self._values[node], len(self._values)) > MOST_VALUES:
-            raise yaml.composer.ComposerError(None, None, f"it has more than {MOST_VALUES:,} values", event.start_mark)
+        if max(self._values[node], len(self._values)) > MAX_VALUES:
+            raise yaml.composer.ComposerError(None, None, f"it has more than {MAX_VALUES:,} values", event.start_mark)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             found = super().construct_object(node, deep)
-            if isinstance(found, int) and found.bit_length() > MOST_BITS:  # Python could not print it
+            if isinstance(found, int) and found.bit_length() > MAX_BITS:  # Python could not print it
                 raise ValueError
             return found
         except (ValueError, KeyError, AttributeError, TypeError, OverflowError) as error:

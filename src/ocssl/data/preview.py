@@ -16,7 +16,7 @@ from ocssl.data.streams import permutation
 from ocssl.errors import ConfigError
 
 CELL, GAP, HEADING, CAPTION = 96, 4, 26, 130
-MOST, MOST_CELLS, MOST_BYTES = 1000, 10_000, 1 << 30
+MAX_SAMPLES, MAX_CELLS, MAX_BYTES = 1000, 10_000, 1 << 30
 """Samples or views; images in the grid; bytes of the views of one order."""
 
 
@@ -26,7 +26,7 @@ def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: in
     Both orders use the same random draws, so only the order differs between them.
     """
     check_grid(samples, views, seed)
-    if (needed := min(samples, len(dataset)) * views * 12 * dataset.image_size**2) > MOST_BYTES:
+    if (needed := min(samples, len(dataset)) * views * 12 * dataset.image_size**2) > MAX_BYTES:
         raise ConfigError(f"the views need {needed / 1e9:.1f} GB; choose fewer samples or views, or smaller images")
     chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
     images = dataset.images(chosen)
@@ -49,10 +49,10 @@ def check_grid(samples: int, views: int, seed: int) -> None:
     ocssl.errors.ConfigError: views must be from 1 to 1000, not 5000
     """
     for name, value in (("samples", samples), ("views", views)):
-        if not 1 <= value <= MOST:
-            raise ConfigError(f"{name} must be from 1 to {MOST}, not {shown(value)}")
-    if (cells := samples * (2 * views + 1)) > MOST_CELLS:
-        raise ConfigError(f"the grid would have {cells:,} images, more than {MOST_CELLS:,}; choose fewer")
+        if not 1 <= value <= MAX_SAMPLES:
+            raise ConfigError(f"{name} must be from 1 to {MAX_SAMPLES}, not {shown(value)}")
+    if (cells := samples * (2 * views + 1)) > MAX_CELLS:
+        raise ConfigError(f"the grid would have {cells:,} images, more than {MAX_CELLS:,}; choose fewer")
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2**63, not {shown(seed)}")
 

@@ -29,7 +29,7 @@ from ocssl.errors import ConfigError
 Floats = NDArray[np.float32]
 Field = Callable[[Floats, Floats], Floats]
 
-MOST_BYTES = 16 << 30  # of all images
+MAX_BYTES = 16 << 30  # of all images
 _CHUNK = 512  # images rendered at once: bounds the scratch memory and keeps it in cache
 
 
@@ -120,7 +120,7 @@ def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
     """
     if count < 1 or size < 8:
         raise ConfigError(f"shapes need at least one image of 8 pixels, not {count} of {size}")
-    if (needed := count * 3 * size * size) > MOST_BYTES:
+    if (needed := count * 3 * size * size) > MAX_BYTES:
         raise ConfigError(f"{count:,} shapes of {size}×{size} need {needed / 1e9:.0f} GB of memory; draw smaller ones")
     rng = np.random.Generator(np.random.PCG64(seed))
     labels = np.argsort(rng.random(count), kind="stable").astype(np.int64) % len(CLASSES)

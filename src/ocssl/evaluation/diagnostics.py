@@ -21,7 +21,7 @@ LOWEST_STD = 0.05
 LOWEST_RANK = 1.5
 """Below this :func:`effective_rank`, the samples of a batch lie on one line."""
 
-FEWEST_ROWS = 8
+MIN_ROWS = 8
 """Fewer features than these have no meaningful spread: the last minibatch of a stream may have one or two."""
 
 _one_at_a_time = threading.Lock()  # the number of threads is a setting of the whole program
@@ -85,7 +85,7 @@ def diagnose_features(features: FeatureMatrix) -> dict[str, float]:
     >>> diagnose_features(torch.ones(7, 4))
     {}
     """
-    if len(features) < FEWEST_ROWS:
+    if len(features) < MIN_ROWS:
         return {}
     rows = as_features(features, "features").float().cpu()
     # Such small work only waits when it is spread over cores: 138 rows took 4.6 ms on one and 15.9 ms on two, with

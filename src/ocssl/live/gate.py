@@ -34,12 +34,12 @@ from ocssl.export.encoder import FrozenEncoder, of_learner, with_facts
 from ocssl.learner import Learner, LearnerSnapshot
 from ocssl.live.sample import EvenSample
 
-FEWEST = 100  # kept images; with fewer nothing is measured
+MIN_KEPT = 100  # kept images; with fewer nothing is measured
 ORDERED = 4.0  # z of a yardstick from which a stream counts as ordered
 CLEARLY = 2.0  # standard errors below the best at which learning goes back at once
 PATIENCE = 3  # checks in a row without an encoder that can be published, after which learning goes back
 RANK_ERROR = 0.05  # counts as the standard error of an effective rank, as a share of it
-MOST_HALVINGS = 20
+MAX_HALVINGS = 20
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of what was learned, besides 0
 KIND = "gate"
 
@@ -170,7 +170,7 @@ class Gate:
         Returns:
             the learner to go on with, and a sentence where it went back.
         """
-        if len(self.sample) < FEWEST or learner.seen == self._checked:
+        if len(self.sample) < MIN_KEPT or learner.seen == self._checked:
             return learner, None
         self._checked = learner.seen
         judged = _Judge(self.sample, self._start)
@@ -206,8 +206,8 @@ class Gate:
     def go_back(self, learner: Learner, why: str) -> tuple[Learner, str]:
         """The learner at its best moment so far, with half the learning rate, and a sentence that says so."""
         self.halvings, self._waited = self.halvings + 1, 0
-        if self.halvings > MOST_HALVINGS:
-            raise DivergedError(f"{why}; {MOST_HALVINGS} smaller learning rates did not help either")
+        if self.halvings > MAX_HALVINGS:
+            raise DivergedError(f"{why}; {MAX_HALVINGS} smaller learning rates did not help either")
         lr = learner.config.to_dict()["lr"] / 2
         best_seen = int(self._best.encoder.facts["seen"])
         back = f"learning goes back to image {best_seen:,} with half the learning rate, {lr:.3g}"

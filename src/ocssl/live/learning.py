@@ -23,7 +23,7 @@ from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError,
 from ocssl.imaging import BadImage, PixelRange, Pixels, check_pixel_range, file_stamp
 from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
-from ocssl.live.gate import FEWEST, Gate
+from ocssl.live.gate import MIN_KEPT, Gate
 from ocssl.live.monitor import Monitor, progress_line, resumed_line
 from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import FolderStream, ImageStream, open_stream, printable, reference_images
@@ -71,7 +71,7 @@ class LiveOptions(Options):
     )
     check_every: int = setting(500, "Images between two checks of the gate.", affects="nothing", ge=1)
     sample_size: int = setting(
-        1000, "Most images that are kept for the checks, evenly over the stream.", affects="nothing", ge=FEWEST
+        1000, "Most images that are kept for the checks, evenly over the stream.", affects="nothing", ge=MIN_KEPT
     )
     reference: str | None = setting(
         None,
@@ -199,7 +199,7 @@ class _Session:
         elif self.gate.active:
             warn(
                 f"{len(self.gate.sample)} images are too few to tell whether learning has helped, so the encoder at "
-                f"the start stays published; give at least {FEWEST}, or publish what was learned with --no-gate"
+                f"the start stays published; give at least {MIN_KEPT}, or publish what was learned with --no-gate"
             )
 
     def save(self, *, required: bool) -> None:

@@ -33,7 +33,7 @@ SUFFIXES = {**SHARD_SUFFIXES, "video": video.SUFFIXES}
 """How names of files end, by kind."""
 KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
 STANDARD_INPUT = "-"
-REFERENCES, FEWEST_REFERENCES = 500, 50  # images on which features must stay as they are
+MAX_REFERENCES, MIN_REFERENCES = 500, 50  # images on which features must stay as they are
 SEEK_CHUNK = 64  # images in memory while others are skipped
 HELD_BYTES = 64 << 20  # of encoded images and frames that are taken at once, unless a single one has more
 SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
@@ -315,12 +315,12 @@ def reference_images(folder: str, settings: LearnerConfig) -> Tensor:
         raise ConfigError(f"reference must be a folder of images, not '{folder}'")
     place = Path(address.removeprefix("folder:"))
     names, images = image_files(place), []
-    for item in FilesReader(place, names[:: max(1, -(-len(names) // REFERENCES))]).items(0):
+    for item in FilesReader(place, names[:: max(1, -(-len(names) // MAX_REFERENCES))]).items(0):
         with contextlib.suppress(BadImage):
             images.append(torch.from_numpy(item.decode(settings.image_size, settings.fit, settings.pixel_range)))
-    if len(images) < FEWEST_REFERENCES:
+    if len(images) < MIN_REFERENCES:
         usable = number_of(len(images), "usable image")
-        raise DataError(f"'{folder}' has {usable}; a reference needs at least {FEWEST_REFERENCES}")
+        raise DataError(f"'{folder}' has {usable}; a reference needs at least {MIN_REFERENCES}")
     return torch.stack(images)
 
 

@@ -36,7 +36,7 @@ CAUTION = (
 )
 """Said where a figure has the paper's numbers beside ours of another protocol."""
 
-MOST_MATRICES = 8  # of runs outside the paper's tables, which may be very many
+MAX_MATRICES = 8  # of runs outside the paper's tables, which may be very many
 UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
 """Parts of a result that the page shows elsewhere or not at all."""
 
@@ -94,7 +94,7 @@ def _section_figures(section: Section, series: list[Values], numbers: list[int])
         yield _figure("bars", section.id, {**values, "caution": CAUTION if differs else ""})
     if not ablation and any(map(is_curve, series)):
         yield _figure("stream", section.id, values)
-    few = not section.is_unlisted or len(series) <= MOST_MATRICES
+    few = not section.is_unlisted or len(series) <= MAX_MATRICES
     matrices = [one["matrix"] for one in series if len(one["matrix"] or ()) > 1]
     if few and not ablation and matrices:
         cells = [accuracy for matrix in matrices for row in matrix for accuracy in row]

@@ -11,7 +11,7 @@ from zlib import crc32
 from ocssl.common.console import short_value
 from ocssl.results.published import read_yaml
 
-LONGEST = 60  # bytes of one part of a file name; file systems take 255 in all
+MAX_PART_BYTES = 60  # of one part of a file name; file systems take 255 in all
 COSTS = ("stream_batch", "batch", "passes")
 SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
 FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
@@ -128,4 +128,4 @@ def without_folders(text: str) -> str:
 
 
 def _cut(name: str) -> str:
-    return name.encode(errors="replace")[:LONGEST].decode(errors="ignore")
+    return name.encode(errors="replace")[:MAX_PART_BYTES].decode(errors="ignore")

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from ocssl import config as learner_config
-from ocssl.augment import MOST_CROPS
+from ocssl.augment import MAX_CROPS
 from ocssl.common.files import json_digest
 from ocssl.common.yaml import from_file
 from ocssl.config import LearnerConfig, parse_learner
@@ -73,7 +73,7 @@ class RunConfig(Options):
         "Crops of each image whose features are averaged when the encoder is measured, see `Learner.transform`; 1: the "
         "image itself. Results with several are never averaged or ranked with others.",
         ge=1,
-        le=MOST_CROPS,
+        le=MAX_CROPS,
         since="0.2",
     )
     knn: bool = setting(True, "Measure by k-NN, too.", affects="numbers")

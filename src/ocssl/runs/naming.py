@@ -19,8 +19,8 @@ from ocssl.results.names import flat_settings
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 
-LONGEST_NAME = 160  # bytes, without the seed; a transfer's result adds the other data set
-MOST_MARKS = 3  # settings in a file's name; more are summed up in a digest
+MAX_NAME_BYTES = 160  # without the seed; a transfer's result adds the other data set
+MAX_MARKS = 3  # settings in a file's name; more are summed up in a digest
 COSTS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 
 
@@ -101,7 +101,7 @@ def run_name(config: RunConfig) -> str:
     learner = config.learner
     parts = [config.dataset, learner.method, config.strategy, learner.memory, config.budget, config.protocol]
     name = "-".join(str(part) for part in [*parts, *_marks(config)] if part)
-    if len(name.encode()) > LONGEST_NAME:  # a long address of a data set
+    if len(name.encode()) > MAX_NAME_BYTES:  # a long address of a data set
         name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
     return slug(f"{name}-seed{learner.seed}", limit=200)
 
@@ -139,7 +139,7 @@ def _marks(config: RunConfig) -> list[str]:
     if "init_from" in differing:
         prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"
         differing["init_from"] = str(differing["init_from"]).removeprefix(prefix).removesuffix(suffix)
-    if len(differing) > MOST_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
+    if len(differing) > MAX_MARKS or any(isinstance(value, dict | list) for value in differing.values()):
         return [experiment_key(config)[:8]]
     short = {"init_from": "after-", "stream": ""}
     return [f"{short.get(name, name)}{value}" for name, value in differing.items()]

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from ocssl.common.console import shown
 from ocssl.common.files import read_file
-from ocssl.common.yaml import MOST_BYTES, read_yaml
+from ocssl.common.yaml import MAX_BYTES, read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.options import Options, setting, validate
 from ocssl.plugins import SCRIPT, name_plugins
@@ -25,7 +25,7 @@ from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_
 
 OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
 """Settings that the sweep itself sets, and what to do instead of setting them."""
-MOST_RUNS = 100_000
+MAX_RUNS = 100_000
 DRAWS = 1000  # at random per trial, before a search ends with fewer
 
 
@@ -196,7 +196,7 @@ def _check(sweep: Sweep) -> None:
     possible = math.prod(counts)  # infinity where it is beyond a float
     _check_runs(sweep, possible)
     if sweep.trials is not None:
-        if lists.keys() == sweep.space.keys() and possible <= MOST_RUNS:
+        if lists.keys() == sweep.space.keys() and possible <= MAX_RUNS:
             possible = len(sweep.distinct(combinations(lists), sweep.trials))
         if possible < sweep.trials:
             raise ConfigError(
@@ -207,15 +207,15 @@ def _check(sweep: Sweep) -> None:
 def _check_runs(sweep: Sweep, possible: float) -> None:
     """Refuse a sweep that is too large to be listed; ``possible`` is the number of configurations of its space."""
     configurations = possible + len(sweep.extra) if sweep.trials is None else sweep.trials
-    if configurations * len(sweep.seeds) > MOST_RUNS:
+    if configurations * len(sweep.seeds) > MAX_RUNS:
         many = f"{configurations:,.0f}" if configurations < 1e15 else "more than 10**15"
         raise ConfigError(
-            f"a sweep has at most {MOST_RUNS:,} runs; this one has {many} configurations and {len(sweep.seeds):,} "
+            f"a sweep has at most {MAX_RUNS:,} runs; this one has {many} configurations and {len(sweep.seeds):,} "
             "seeds: vary less, or try fewer"
         )
     texts = [entry for entry in sweep.space.values() if not isinstance(entry, Range) and _has_text(entry)]
-    if math.prod(map(len, texts)) > MOST_RUNS:
-        raise ConfigError(f"the space has more than {MOST_RUNS:,} combinations of names; list fewer")
+    if math.prod(map(len, texts)) > MAX_RUNS:
+        raise ConfigError(f"the space has more than {MAX_RUNS:,} combinations of names; list fewer")
 
 
 def _has_text(entry: Iterable[Scalar]) -> bool:
@@ -238,7 +238,7 @@ def read_sweep(
     entry = resources.files("ocssl.sweeps") / "files" / f"{name}.yaml"
     is_shipped = path.parent == Path() and not path.suffix and entry.is_file()
     try:
-        text = entry.read_text() if is_shipped else read_file(path, MOST_BYTES).decode()
+        text = entry.read_text() if is_shipped else read_file(path, MAX_BYTES).decode()
         given = read_yaml(text, str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{unreadable(path, error)}; with ocssl come {', '.join(shipped())}") from error

@@ -18,14 +18,14 @@ import numpy.typing as npt
 
 from ocssl.common.files import read_file
 
-MOST_BYTES = 1 << 30  # of a file, and of what it unpacks to
+MAX_BYTES = 1 << 30  # of a file, and of what it unpacks to
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 MATRIX, COMPRESSED = 14, 15
 
 
 def read_matrices(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[Any]]:
     """The matrices of these names; a file that lacks one, or that is none, is a ``ValueError``."""
-    content = memoryview(read_file(path, MOST_BYTES))
+    content = memoryview(read_file(path, MAX_BYTES))
     if len(content) < 128 or bytes(content[126:128]) != b"IM" or content[125] != 1:
         raise ValueError("it is no MATLAB file of version 5")
     found = {}
@@ -44,7 +44,7 @@ def read_matrices(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[A
 def _unpacked(data: memoryview) -> bytes:
     unpacker = zlib.decompressobj()
     try:
-        content = unpacker.decompress(data, MOST_BYTES)
+        content = unpacker.decompress(data, MAX_BYTES)
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not unpacker.eof:

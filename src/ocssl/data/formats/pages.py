@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 HEADER_BYTES = 1 << 16  # of a header; statistics of long values make it long
-MOST_PAGES = 1_000_000  # of a column in a row group
+MAX_PAGES = 1_000_000  # of a column in a row group
 LEVELS = 16
 MAGIC = b"PAR1"
 
@@ -61,7 +61,7 @@ def largest_page(file: BinaryIO, chunk: ColumnChunk) -> int:
     """The largest size, in bytes, that a page of a column claims; pages with headers that nobody can read end it."""
     place, largest = chunk.start, 0
     end = place + chunk.packed
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         if not 0 <= place < end:
             break
         file.seek(place)

@@ -24,7 +24,7 @@ DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, Overflow
 """What pyarrow raises for damaged files."""
 LABEL_COLUMNS = ("fine_label", "label", "labels", "cls", "class")
 ROWS_AT_ONCE = 32
-MOST_PAGE = 512 << 20  # bytes of one page, which pyarrow reads as a whole, whatever it holds
+MAX_PAGE_BYTES = 512 << 20  # of one page, which pyarrow reads as a whole, whatever it holds
 BYTES_AT_ONCE = 64 << 20  # of the rows that are in memory at once, unless a single one has more
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 100  # encoded images hardly compress: a column that grows so much is a bomb
 
@@ -146,7 +146,7 @@ def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) 
     """Rows to read at once, so that they fit into :data:`BYTES_AT_ONCE` although each may be the largest of its group.
 
     A dictionary stores equal values once: rows can take any multiple of what their group takes. A page is read as a
-    whole: one that says that it is larger than :data:`MOST_PAGE` is refused.
+    whole: one that says that it is larger than :data:`MAX_PAGE_BYTES` is refused.
     """
     largest, wanted = 1, {column.partition(".")[0] for column in columns}
     with file.open("rb") as pages:
@@ -158,9 +158,9 @@ def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) 
                     f"{file} is a decompression bomb: {size:,} bytes of one column lie in a much smaller file"
                 )
             page = max((largest_page(pages, chunk) for chunk in chunks), default=0)
-            if page > MOST_PAGE:
+            if page > MAX_PAGE_BYTES:
                 raise DataError(
-                    f"{file} has a page of {page:,} bytes; {MOST_PAGE:,} are allowed: write it with a smaller "
+                    f"{file} has a page of {page:,} bytes; {MAX_PAGE_BYTES:,} are allowed: write it with a smaller "
                     "write_batch_size, and without such images"
                 )
             largest = max(largest, size)
