@@ -147,9 +147,9 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: nested too deeply") from error
     except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(f"'{folder}' cannot be read as a saved {kind}: {error}") from error
+    except CheckpointError:
+        raise
     except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"'{folder}' cannot be read: {error}") from error
 
 

@@ -390,9 +390,9 @@ def read_encoder(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {first_misfit(error)}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"'{path}' does not fit this version of ocssl: {error}") from error
+    except CheckpointError:
+        raise
     except OSError as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(not_a_path(path, error)) from error
     return facts, tensors
 

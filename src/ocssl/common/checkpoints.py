@@ -128,9 +128,9 @@ class MetricsFile:
                     if not isinstance(entry, dict):
                         raise ValueError(f"line {number} holds no numbers by name")
                     lines.append(entry)
+        except CheckpointError:
+            raise
         except (OSError, ValueError, RecursionError) as error:
-            if isinstance(error, CheckpointError):
-                raise
             raise CheckpointError(f"'{self.path}' is not a file of metrics: {error}") from error
         return lines
 

@@ -110,9 +110,9 @@ def check_output(
         facts = place.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OcsslError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, OcsslError):
-            raise
         raise ConfigError(not_a_path(path, error)) from error
     if stat.S_ISLNK(facts.st_mode):
         return
@@ -297,9 +297,9 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
     """
     try:
         yield
+    except (OcsslError, Timeout):
+        raise
     except OSError as failure:
-        if isinstance(failure, OcsslError | Timeout):
-            raise
         raise error(f"cannot write '{path}': {failure.strerror or failure}") from failure
 
 

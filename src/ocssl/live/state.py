@@ -22,7 +22,7 @@ from torch import nn
 from ocssl.checkpoint import check_place
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.errors import CheckpointError, ConfigError, OcsslError
 from ocssl.export.encoder import FrozenEncoder, publish
 from ocssl.learner import Learner
 from ocssl.live.gate import Gate
@@ -80,9 +80,9 @@ class StateFolder:
             check_place(self.path / "encoder", "encoder")
             if (self._index.exists() or self._index.is_symlink()) and not self._index.is_file():
                 raise ConfigError(f"'{self._index}' is not a regular file; move it away")
+        except OcsslError:
+            raise
         except (OSError, ValueError) as error:
-            if isinstance(error, ConfigError | CheckpointError):
-                raise
             raise ConfigError(not_a_path(self.path, error)) from error
         with locked(self.path):
             self._checkpoints.remove_drafts()

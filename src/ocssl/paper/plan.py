@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ocssl.common.files import slug
 from ocssl.errors import ConfigError
@@ -37,11 +36,6 @@ class TableRun:
     folder: Path
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """All settings of the run."""
-        return self.config.to_dict()
-
-    @property
     def name(self) -> str:
         """The stem of its result file."""
         target = probed_on(self.dataset)
@@ -60,7 +54,7 @@ class TableRun:
 
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
-        return store.has(experiment_key(self.config), self.dataset, self.settings["seed"])
+        return store.has(experiment_key(self.config), self.dataset, self.config.learner.seed)
 
 
 @dataclass(frozen=True)

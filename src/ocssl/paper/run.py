@@ -63,7 +63,7 @@ def run_missing(
                 continue
             started[run.name] = run
             in_progress.add(run.folder)
-            yield Job(run.name, run.settings, run.folder, probed_on(run.dataset))
+            yield Job(run.name, run.config.to_dict(), run.folder, probed_on(run.dataset))
 
     for done in engine.run(jobs()):
         in_progress.remove(done.job.folder)
