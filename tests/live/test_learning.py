@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from ocssl import Learner, strategies
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.imaging import file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
 from ocssl.live.sources import ImageStream
@@ -103,8 +105,9 @@ def test_files_that_are_no_images_or_empty_or_locked_away_are_refused_by_name(tm
     (frames / "readme.txt").write_text("no image, and not called one")
     assert quiet_learn(frames, state).seen == 4
     problems = refused(state, f"folder:{frames.resolve()}")
-    assert set(problems) == {"notes.png", "empty.jpg"}
+    assert set(problems) == {"notes.png", "empty.jpg", "dangling.png"}
     assert problems["notes.png"].startswith("it is not an image")
+    assert problems["dangling.png"] == "it is not there"
 
 
 def test_files_with_names_that_are_not_utf8_are_learned_from_once(tmp_path: Path) -> None:
@@ -132,27 +135,57 @@ def test_a_pipe_among_the_frames_is_passed_over(tmp_path: Path) -> None:
     assert quiet_learn(frames, tmp_path / "state").seen == 4
 
 
-def test_a_file_that_vanishes_before_its_turn_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = write_frames(tmp_path / "frames", range(9))
-    real, calls = Learner.partial_fit, []
+def at_the_first_step(patched: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something when the learner gets its first image."""
+    real, done = Learner.partial_fit, []
 
-    def and_remove_one(self: Learner, images: torch.Tensor) -> Learner:
-        calls.append(len(images))
-        (frames / "00008.png").unlink(missing_ok=True)
+    def act_and_fit(self: Learner, images: torch.Tensor) -> Learner:
+        if not done:
+            done.append(act())
         return real(self, images)
 
-    monkeypatch.setattr(Learner, "partial_fit", and_remove_one)
-    assert quiet_learn(frames, tmp_path / "state").seen == 8
+    patched.setattr(Learner, "partial_fit", act_and_fit)
+
+
+def test_a_file_that_vanishes_before_its_turn_is_left_out_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(9))
+    with monkeypatch.context() as patched:
+        at_the_first_step(patched, lambda: (frames / "00008.png").unlink())
+        assert quiet_learn(frames, tmp_path / "state").seen == 8
+    assert [line for line in warnings if "vanished" in line] == [
+        f"1 file vanished from {frames.resolve()} and could not be learned from; bring what is missing back, and the "
+        "same command goes on with it"
+    ]
+    write_frames(frames, range(8, 9))
+    assert quiet_learn(frames, tmp_path / "state").seen == 9
+
+
+def test_a_folder_that_vanishes_ends_learning_with_an_error_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, away = write_frames(tmp_path / "frames", range(12)), tmp_path / "away"
+    with monkeypatch.context() as patched:
+        at_the_first_step(patched, lambda: frames.rename(away))
+        with pytest.raises(DataError, match=r"frames vanished, and with it 11 files; bring it back, and the same comm"):
+            quiet_learn(frames, tmp_path / "state")
+    away.rename(frames)
+    assert quiet_learn(frames, tmp_path / "state").seen == 12
 
 
 def test_a_file_that_vanishes_while_it_is_opened_is_refused_and_welcome_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = write_frames(tmp_path / "frames", range(5))
+
+    def vanish_first(picture: object) -> str:
+        if picture == frames.resolve() / "00004.png":
+            (frames / "00004.png").unlink()
+        return file_stamp(picture)
+
     with monkeypatch.context() as patched:
-        patched.setattr(os.path, "exists", lambda path: True)
-        (frames / "00004.png").unlink()
-        patched.setattr("ocssl.live.sources.image_files", lambda folder: [f"{n:05d}.png" for n in range(5)])
+        patched.setattr("ocssl.live.learning.file_stamp", vanish_first)
         assert quiet_learn(frames, tmp_path / "state").seen == 4
     assert refused(tmp_path / "state", f"folder:{frames.resolve()}") == {"00004.png": "it is not there"}
     write_frames(frames, range(4, 5))

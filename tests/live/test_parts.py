@@ -151,6 +151,27 @@ def test_a_followed_folder_gives_no_file_twice_while_it_is_scanned_again(
         assert [item.name for item in stream.take(10)] == ["1.png"]
 
 
+def test_a_followed_folder_that_vanishes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    monkeypatch.setattr(sources, "SCAN_EVERY", 0.0)
+    monkeypatch.setattr(sources, "SCAN_SHARE", 0.0)
+    frames, away = tmp_path / "frames", tmp_path / "away"
+    frames.mkdir()
+    (frames / "0.png").touch()
+    with SeenIndex(tmp_path / "seen") as index:
+        stream = FolderStream(frames, "folder", index, follow=True)
+        for item in stream.take(10):
+            stream.ack(item)
+        frames.rename(away)
+        assert [stream.take(10) for _ in range(3)] == [[], [], []]
+        assert not stream.exhausted
+        assert warnings == [f"there is no folder {frames}; learning waits until it is there again"]
+        away.rename(frames)
+        (frames / "1.png").touch()
+        assert [item.name for item in stream.take(10)] == ["1.png"]
+
+
 class Counting(ImageStream):
     """A hundred thousand pictures that come again in every session."""
 

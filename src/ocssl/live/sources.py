@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ocssl.common.console import warn
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import FilesReader, image_files
@@ -167,9 +168,9 @@ class FolderStream(_Indexed):
         self._folder = folder
         self._follow = follow
         self._names: deque[str] = deque()
-        self._next_scan = 0.0
-        if not follow:
-            self._scan()
+        self._gone = 0  # files that vanished before their turn
+        self._waiting = False  # for a followed folder that cannot be listed
+        self._scan()
 
     @property
     def remaining(self) -> int | None:
@@ -178,14 +179,16 @@ class FolderStream(_Indexed):
 
     def _next(self) -> Item | None:
         if self._follow and not self._names and time.monotonic() >= self._next_scan:
-            self._scan()
+            self._scan_again()
         while self._names:
             name = self._names.popleft()
-            if os.path.exists(self._folder / name):
+            if os.path.lexists(self._folder / name):
                 self._taken.add(name)
                 return Item(name, self._folder / name)
+            self._gone += 1
         if self._follow:
             return None
+        self._tell_of_gone()
         raise StopIteration
 
     def release(self, item: Item, error: DataError) -> None:
@@ -197,6 +200,29 @@ class FolderStream(_Indexed):
         self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
         now = time.monotonic()
         self._next_scan = now + max(SCAN_EVERY, SCAN_SHARE * (now - began))
+
+    def _scan_again(self) -> None:
+        """Scan a followed folder; one that cannot be listed, e.g. on a lost network drive, is waited for."""
+        try:
+            self._scan()
+            self._waiting = False
+        except DataError as error:
+            self._next_scan = time.monotonic() + SCAN_EVERY
+            if not self._waiting:
+                warn(printable(f"{error}; learning waits until it is there again"))
+            self._waiting = True
+
+    def _tell_of_gone(self) -> None:
+        """Warn of files that vanished before their turn; an error where the folder itself did, e.g. with its drive."""
+        gone, self._gone = self._gone, 0
+        if not gone:
+            return
+        files = number_of(gone, "file")
+        if not self._folder.is_dir():
+            why = f"the folder {self._folder} vanished, and with it {files}"
+            raise DataError(printable(f"{why}; bring it back, and the same command goes on"))
+        why = f"{files} vanished from {self._folder} and could not be learned from"
+        warn(printable(f"{why}; bring what is missing back, and the same command goes on with it"))
 
 
 class PathStream(_Indexed):
