@@ -18,6 +18,7 @@ from helpers.settings import TINY, tiny_flags
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export import load
 from ocssl.live import learn
+from ocssl.live.monitor import Monitor
 from ocssl.nn import ConvNet, EfficientNetLite0
 from ocssl.nn.efficientnet import PACKAGE
 
@@ -140,6 +141,17 @@ def test_the_time_that_is_left_is_told(tmp_path: Path) -> None:
     said = [line for line in lines if " images  " in line]
     assert re.search(r"img/s  CBP \d+  \d+:\d\d left$", said[0])
     assert "left" not in said[-1]
+    assert re.fullmatch(r"12 images  CBP \d+", said[-1])
+
+
+def test_images_that_wait_for_a_full_minibatch_are_left_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames, real = write_frames(tmp_path / "frames", range(25)), Monitor.sample
+    monkeypatch.setattr(Monitor, "sample", lambda self, refused: ({**real(self, refused)[0], "rate": 1.0}, None))
+    _, lines = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", report_every=0)
+    found = [re.match(r"(\d+) images .* 0:(\d\d) left$", line) for line in lines]
+    told = [(int(line[1]), int(line[2])) for line in found if line]
+    assert len(told) > 1
+    assert all(seen + left == 25 for seen, left in told), told
 
 
 def test_floating_point_pictures_need_a_range(tmp_path: Path) -> None:

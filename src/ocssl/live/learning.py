@@ -180,7 +180,7 @@ class _Session:
                 raise
             if not stop.pending:
                 self._finish()
-            self._report()
+            self._report(last=True)
             self.save(required=True)
             if not stop.pending:
                 self._conclude()
@@ -311,11 +311,12 @@ class _Session:
         except (BadImage, DataError) as problem:
             return item, stamp, problem
 
-    def _report(self) -> None:
+    def _report(self, *, last: bool = False) -> None:
         numbers, reason = self._monitor.sample(self._refused)
         quality = self.gate.quality
-        parts, left = [progress_line(numbers)], self.stream.remaining
-        if left and numbers["rate"]:
+        parts = [progress_line(numbers, rate=not last)]
+        if self.stream.remaining and numbers["rate"]:
+            left = self.stream.remaining + self.learner.pending
             parts.append(f"{duration(left / numbers['rate'])} left")
         if quality is not None:
             parts.append(quality_line(quality))

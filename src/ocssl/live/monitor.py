@@ -73,14 +73,20 @@ def resumed_line(taken: int, remaining: int | None) -> str:
     return f"going on after {taken:,} images{'' if remaining is None else f'; {remaining:,} are left'}"
 
 
-def progress_line(numbers: Mapping[str, Any]) -> str:
+def progress_line(numbers: Mapping[str, Any], *, rate: bool = True) -> str:
     """A sample of the monitor in one line.
+
+    Args:
+        rate: with the images per second since the sample before, which mean nothing when learning is over.
 
     >>> drift = {"drift": 0.01, "drift_seconds": 90}
     >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "refused": 0, **drift})
     '1,200 images  31.7 img/s  CBP 9600  drift 0.010 in 1:30'
     """
-    parts = [f"{numbers['seen']:,} images", f"{numbers['rate']:.1f} img/s", f"CBP {short_count(numbers['cbp'])}"]
+    parts = [f"{numbers['seen']:,} images"]
+    if rate:
+        parts.append(f"{numbers['rate']:.1f} img/s")
+    parts.append(f"CBP {short_count(numbers['cbp'])}")
     if numbers["drift"] is not None:
         parts.append(f"drift {numbers['drift']:.3f} in {duration(numbers['drift_seconds'])}")
     if numbers["refused"]:
