@@ -280,6 +280,17 @@ def test_a_pipe_with_the_name_of_an_image_is_none(tmp_path):
         decode(tmp_path / "pile" / "2.png", 32)
 
 
+def test_photographs_of_kinds_that_are_not_read_are_told_of_once(tmp_path, caplog):
+    (tmp_path / "a").mkdir()
+    for name in ("1.png", "2.HEIC", "a/3.heic", "a/4.avif", "notes.txt"):
+        (tmp_path / name).touch()
+    assert image_files(tmp_path) == image_files(tmp_path) == ["1.png"]
+    assert sorted(caplog.messages) == [
+        f"left out the {suffix} files below {tmp_path}, a kind that is not read; convert them to JPEG or PNG"
+        for suffix in (".avif", ".heic")
+    ]
+
+
 def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tmp_path):
     write(tmp_path / "s" / "train" / "1.png", png(pixels(0)))
     write(tmp_path / "s" / "val" / "1.png", png(pixels(1)))

@@ -19,6 +19,9 @@ from ocssl.errors import ConfigError, DataError
 SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """What Pillow reads on every platform."""
 
+UNREAD = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef", ".orf", ".raf")
+"""Other endings of photographs, which are left out with a warning."""
+
 
 class FilesReader(Reader):
     """A list of image files below one folder.
@@ -103,7 +106,7 @@ def image_files(folder: Path) -> list[str]:
     """Names of all image files below a folder, sorted; hidden files and folders are left out.
 
     Links are followed. Each folder is listed once, by a path without links where there is one. A subfolder that cannot
-    be read is left out with a warning.
+    be read is left out with a warning, and so are photographs of kinds that are not read.
     """
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}")
@@ -141,8 +144,12 @@ def _list(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[st
                 folders.append(name)
             elif not path.resolve().is_relative_to(Path(entry.path).resolve()):
                 links.append(name)
-        elif os.path.splitext(name)[1].lower() in SUFFIXES and _may_be_read(entry):
+            continue
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in SUFFIXES and _may_be_read(entry):
             images.append(name)
+        elif suffix in UNREAD:
+            _warn_of_unread(str(folder), suffix)
     seen.add((stat.st_dev, stat.st_ino))
     return images, folders, links
 
@@ -166,6 +173,12 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 def _warn_once(folder: str, reason: str) -> None:
     """Warn of an unreadable folder once, although a watched folder is listed again and again."""
     warn(f"left out the folder {folder}, which cannot be read: {reason}")
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_unread(folder: str, suffix: str) -> None:
+    """Warn once of photographs that would be missing silently, such as those of a telephone."""
+    warn(f"left out the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
 
 
 def _changed_ns(file: Path) -> int:
