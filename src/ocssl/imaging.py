@@ -437,10 +437,12 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
         picture = Path(image) if isinstance(image, str) else image
         if isinstance(image, Tensor) and image.ndim == 3:
             picture = image.detach().cpu().numpy().transpose(1, 2, 0)
-        if not isinstance(picture, (Image.Image, np.ndarray, Path)):
+        misshapen = isinstance(picture, np.ndarray) and not _is_one_image(picture.shape)
+        if misshapen or not isinstance(picture, (Image.Image, np.ndarray, Path)):
+            shape = f" {tuple(image.shape)}" if isinstance(image, (np.ndarray, Tensor)) else ""
             raise InputError(
-                f"a list of images must hold PIL images, arrays, tensors (3, h, w) or paths; item {i} is "
-                f"{type(image).__name__}"
+                "a list of images must hold PIL images, arrays (h, w, 3), tensors (3, h, w) or paths; "
+                f"item {i} is {type(image).__name__}{shape}"
             )
         try:
             arrays.append(decode(picture, image_size, fit, pixel_range))
@@ -450,6 +452,15 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
     if not arrays:
         raise InputError("the batch of images is empty")
     return torch.from_numpy(np.stack(arrays))
+
+
+def _is_one_image(shape: tuple[int, ...]) -> bool:
+    """Whether an array has the shape of one image, channels last.
+
+    >>> _is_one_image((32, 48)), _is_one_image((32, 48, 3)), _is_one_image((3, 32, 48))
+    (True, True, False)
+    """
+    return len(shape) == 2 or (len(shape) == 3 and shape[2] <= 4)
 
 
 def _to_bytes(tensor: Tensor) -> Tensor:

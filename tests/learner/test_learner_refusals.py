@@ -143,6 +143,8 @@ IMAGES = [
     (np.zeros((4, 3, 8, 8), np.uint8), "channels first"),
     (np.zeros((0, 8, 8, 3), np.uint8), "empty"),
     (torch.full((4, 3, 8, 8), 255.0), r"must lie in \[0, 1\]; these reach from 255 to 255"),
+    ([np.zeros((3, 8, 8), np.uint8)], r"arrays \(h, w, 3\), .*; item 0 is ndarray \(3, 8, 8\)$"),
+    ([torch.zeros(8, 8, 3)], r"tensors \(3, h, w\) .*; item 0 is Tensor \(8, 8, 3\)$"),
     (torch.full((4, 3, 8, 8), float("nan")), "NaN"),
     (torch.zeros(4, 1, 8, 8, dtype=torch.uint8), r"\(n, 3, height, width\)"),
     (
