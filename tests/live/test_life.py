@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from frames import quiet_learn, tiny_options, write_frames
 from PIL import Image
 
 from helpers.command import Command
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
 from ocssl.export.encoder import FrozenEncoder
@@ -69,6 +70,23 @@ def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks
     plain = write_classes(tmp_path / "plain", labelled=False)
     with pytest.raises(DataError, match="has no labels"):
         next(probe_state(state, f"folder:{plain}"))
+
+
+def test_too_few_labelled_images_are_refused_by_their_number(state: Path, tmp_path: Path) -> None:
+    labelled = write_classes(tmp_path / "labelled", labelled=True)
+    for most in (0, -3):
+        with pytest.raises(ConfigError, match=f"samples_per_class must be at least 1, not {most}$"):
+            next(probe_state(state, f"folder:{labelled}", samples_per_class=most))
+    with pytest.raises(
+        DataError, match="leaves 4 images of 4 labels to learn from and 60 to test on; a probe needs at"
+    ):
+        next(probe_state(state, f"folder:{labelled}", samples_per_class=1))
+    for label in range(1, CLASSES):
+        shutil.rmtree(labelled / f"c{label}")
+    with pytest.raises(
+        DataError, match="leaves 45 images of 1 label to learn from and 15 to test on; a probe needs at"
+    ):
+        next(probe_state(state, f"folder:{labelled}"))
 
 
 def test_a_test_split_that_cannot_be_read_is_reported_and_not_replaced(state: Path, tmp_path: Path) -> None:

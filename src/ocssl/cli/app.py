@@ -47,7 +47,7 @@ app.command()(show.show)
 app.command()(compare.compare)
 app.command()(report.report)
 app.command(
-    short_help="Linear probe and k-NN on a run's frozen encoder.", cls=with_flags(run_settings, probe.SETTINGS)
+    short_help="Linear probe and k-NN on the encoder of a run or state.", cls=with_flags(run_settings, probe.SETTINGS)
 )(probe.probe)
 app.command("list")(lists.list_names)
 app.command()(budget.budget)

@@ -19,7 +19,7 @@ from ocssl.common.files import read_file
 from ocssl.data.dataset import first_per_class
 from ocssl.data.layout import NoSplit
 from ocssl.data.reader import number_of
-from ocssl.errors import CheckpointError, DataError
+from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
@@ -27,6 +27,7 @@ from ocssl.live.gate import KIND, Quality
 from ocssl.live.summary import summary, verdict
 
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
+CHOOSING = 5  # one labelled image in so many chooses the strength of the linear probe
 
 
 def is_state(path: str | Path) -> bool:
@@ -113,7 +114,7 @@ def probe_state(
         "colours": colour_histogram,
     }
     (images, labels), (others, truth) = train, test
-    part = torch.arange(len(labels)) % 5 == 4  # chooses the strength of the linear probe
+    part = torch.arange(len(labels)) % CHOOSING == CHOOSING - 1
     for name, encode in kinds.items():
         known, asked = extract(encode, images), extract(encode, others)
         centre = known.mean(0)
@@ -126,6 +127,8 @@ def _labelled(
     dataset: str, encoder: FrozenEncoder, root: str | Path | None, most: int | None
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Images and labels to learn from, and to test on, as an encoder takes them; a warning counts unusable ones."""
+    if most is not None and most < 1:
+        raise ConfigError(f"samples_per_class must be at least 1, not {most}")
 
     def load_split(split: str) -> data.Dataset:
         found = data.load(
@@ -154,6 +157,13 @@ def _labelled(
     kept = rows if held is None else rows[~held]
     kept = kept[first_per_class(labels[kept], most)]
     asked = torch.arange(len(test)) if held is None else rows[held]
+    count = len(labels[kept].unique())
+    if len(kept) < CHOOSING or count < 2 or not len(asked):
+        images = f"{number_of(len(kept), 'image')} of {number_of(count, 'label')}"
+        raise DataError(
+            f"'{dataset}' leaves {images} to learn from and {len(asked):,} to test on; a probe needs at least "
+            f"{CHOOSING} of 2 labels, and 1"
+        )
     return (train.images(kept), labels[kept]), (test.images(asked), torch.as_tensor(test.labels)[asked])
 
 
