@@ -45,6 +45,22 @@ def test_a_start_from_a_file_goes_on_without_it(tmp_path: Path) -> None:
             learn(str(frames), tmp_path / "state", weights=other)
 
 
+@pytest.mark.parametrize(("heads_first", "stays"), [(3, True), (2, False)])
+def test_images_that_only_teach_the_heads_are_told_of_at_the_start(
+    tmp_path: Path, warnings: list[str], heads_first: int, stays: bool
+) -> None:
+    frames = write_frames(tmp_path / "frames", range(12))
+    torch.save(ConvNet(ConvNet.Options(width=4)).state_dict(), file := tmp_path / "w.pth")
+    learner, _ = start(
+        frames, tmp_path / "state", weights=str(file), backbone="convnet", heads_first=heads_first, passes=1
+    )
+    assert (learner.budget.spent == 0) is stays
+    said = "12 images make 3 steps, and in the first 3 only the new heads learn, so the network stays as it is; give "
+    said += "more images, or begin a new --state with --set heads_first=1"
+    assert (said in warnings) is stays
+    assert not any("is a small network" in line for line in warnings)  # it was chosen with its weights
+
+
 def test_weights_that_cannot_be_used_leave_nothing_behind(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(4))
     torch.save({"w": torch.ones(1)}, tmp_path / "w.pth")

@@ -388,14 +388,27 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
     learner = Learner(**settings)
     start = described(settings, by_default="weights" not in given)
     info(f"learning at {start}, batch {learner.config.batch}, passes {learner.config.passes}{speed}")
-    if str(settings["backbone"]).startswith("convnet"):
+    if str(settings["backbone"]).startswith("convnet") and "weights" not in settings:
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
         remedy = "--backbone resnet18" if "backbone" in given else remedy
         what = f"{settings['backbone']} is a small network for photographs"
         warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
     if rate is not None and rate < target and not in_time:
         warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
+    if count is not None:
+        _warn_of_heads_only(learner, count)
     return learner
+
+
+def _warn_of_heads_only(learner: Learner, count: int) -> None:
+    """Warn where all images are used up before the network itself begins to learn."""
+    heads_first = getattr(learner.config, "heads_first", 0)
+    steps = -(-count // learner.config.stream_batch) * learner.config.passes
+    if steps <= heads_first:
+        warn(
+            f"{count:,} images make {steps:,} steps, and in the first {heads_first:,} only the new heads learn, so the "
+            f"network stays as it is; give more images, or begin a new --state with --set heads_first={steps // 3}"
+        )
 
 
 def _gate(learner: Learner, options: LiveOptions) -> Gate:
