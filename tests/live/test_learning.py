@@ -46,6 +46,16 @@ def test_a_folder_is_learned_from_by_name_as_if_its_images_were_given_by_hand(tm
     assert learned(tmp_path / "state", f"folder:{frames.resolve()}") == [f"{n:05d}.png" for n in range(15)]
 
 
+def test_a_source_may_be_a_path_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    quiet_learn(str(frames), tmp_path / "state")
+    assert learn(frames, tmp_path / "state", info=lambda line: None).seen == 4  # the same source
+    for wrong in ([frame(0)], None):
+        with pytest.raises(ConfigError, match=r"source must be a path, .*, not (list|NoneType); Learner\.partial_fit"):
+            learn(wrong, tmp_path / "other", info=lambda line: None)
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_second_time_only_new_files_are_learned_from(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(10, 18))
     assert quiet_learn(frames, tmp_path / "state").seen == 8

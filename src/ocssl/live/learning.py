@@ -88,7 +88,7 @@ class LiveOptions(Options):
     )
 
 
-def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
+def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
     """Learn from every image of a source once; continue where an earlier call with this state stopped.
 
     Args:
@@ -102,6 +102,11 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
     Raises:
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
+    if not isinstance(source, str | Path | ImageStream):
+        raise ConfigError(
+            f"source must be a path, an address or an ImageStream, not {type(source).__name__}; "
+            "Learner.partial_fit takes images"
+        )
     check_names(given)
     given = {name: value for name, value in given.items() if value is not None}
     options = validate(LiveOptions, {name: given.pop(name) for name in LiveOptions.model_fields if name in given})
@@ -117,7 +122,7 @@ def learn(source: str | ImageStream, state: str | Path, *, info: Info = print, *
                 stream = source
                 stream.seek(cursor.positions.get(stream.key, 0))
             else:
-                stream = open_stream(source, index, cursor.positions, cursor.identities, follow=options.follow)
+                stream = open_stream(str(source), index, cursor.positions, cursor.identities, follow=options.follow)
             items: list[Item] = []
             if restored:
                 learner = restored[0]
