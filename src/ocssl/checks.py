@@ -1,4 +1,4 @@
-"""Contracts that every strategy, method, memory and stream must keep, ours and yours.
+"""Contracts that every strategy, method, memory, optimiser and stream must keep, ours and yours.
 
 One line checks an extension; our own tests run the same functions on everything registered::
 
@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from ocssl import config, memory, methods, strategies
+from ocssl import config, memory, methods, optim, strategies
 from ocssl.batch import Batch, Step, StepOutput
 from ocssl.data import streams
 from ocssl.errors import ConfigError
 from ocssl.learner import Learner
 from ocssl.memory import Column
 from ocssl.nn import Encoder
+from ocssl.optim import Optimizer, ParameterGroup
 from ocssl.options import validate
 from ocssl.strategies import Strategy, Target
 
@@ -75,7 +77,11 @@ def check_strategy(name: str, **settings: Any) -> None:
     """
     _knows_its_defaults(strategies.registry.get(name, settings.get("variant", "default")))
     for check in (
+        _augments,
         _trains,
+        _leaves_what_it_is_given,
+        _reads_no_value_back,
+        _treats_each_image_alone,
         _repeats_however_it_is_called,
         _does_not_grow,
         _goes_on_after_saving,
@@ -91,6 +97,20 @@ Build = Callable[..., Learner]
 def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
     unknown = [name for name in kind.defaults if name.rpartition(".")[2] not in config.settings()]
     assert not unknown, f"{kind.__name__}.defaults names settings that no part has: {unknown}"
+
+
+def _augments(build: Build) -> None:
+    learner = build()
+    augment, views = learner.train_state.augment, learner.train_state.strategy.views
+    images = small_stream(5)
+    plain = augment.normalize(images)
+    made = augment(images, views=views, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(images, small_stream(5)), "the augmentation changes the images that it is given; change a copy"
+    wanted, found = (
+        f"{tuple(shape)} of {dtype}"
+        for shape, dtype in (((views, *plain.shape), plain.dtype), (made.shape, made.dtype))
+    )
+    assert found == wanted, f"the augmentation must return views {wanted} for {len(images)} images, not {found}"
 
 
 def _trains(build: Build) -> None:
@@ -141,6 +161,80 @@ def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
     return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 
 
+def _leaves_what_it_is_given(build: Build) -> None:
+    """The images, views and features that hooks are given; other hooks and the memory read them, too."""
+    learner = build()
+    strategy, kept = learner.train_state.strategy, learner.train_state.memory
+    _guard(strategy, "compose", lambda stream: [stream])
+    _guard(strategy, "mix", lambda views: [views])
+    _guard(strategy, "losses", lambda step: [step.batch.images, step.views, *step.batch.recalled.values()])
+    for part in (strategy.method, strategy, kept):
+        if part is not None:
+            _guard(part, "after_step", lambda output: [output.batch.images, output.views, output.features.projected])
+    learner.partial_fit(small_stream(20))
+
+
+def _guard(part: object, hook: str, read: Callable[[Any], list[Tensor]]) -> None:
+    """Let a hook of one object fail where it changes the tensors of its first argument."""
+    call = getattr(part, hook)
+
+    def guarded(given: Any, *others: Any) -> Any:
+        before = [tensor.detach().clone() for tensor in read(given)]
+        result = call(given, *others)
+        same = all(torch.equal(tensor, old) for tensor, old in zip(read(given), before, strict=True))
+        assert same, f"{type(part).__name__}.{hook}() changes tensors that it is given; change a copy"
+        return result
+
+    setattr(part, hook, guarded)
+
+
+def _reads_no_value_back(build: Build) -> None:
+    """In what a GPU captures as a graph, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
+    learner = build()
+    kept = learner.train_state.memory
+    if learner.config.execution == "eager" or (kept is not None and kept.host_work):
+        return
+
+    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            with _StaysOnDevice():
+                return part(*given)
+
+        return run
+
+    for name in ("before_passes", "step", "after_passes"):
+        setattr(learner.executor, name, watched(getattr(learner.executor, name)))
+    learner.partial_fit(small_stream(20))
+
+
+class _StaysOnDevice(TorchFunctionMode):
+    """Refuses calls whose result, or its shape, depends on values that the host would have to know."""
+
+    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
+    converting = "__bool__", "__int__", "__float__", "__index__"
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__
+        indices = args[1] if name == "__getitem__" else ()
+        parts = indices if isinstance(indices, tuple) else (indices,)
+        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
+        reads = masked or name in (*self.reading, *self.converting)
+        assert not reads, (
+            f"a step reads values of a tensor on the host, by {'an index of booleans' if masked else f'{name}()'}, and "
+            "cannot be captured as a CUDA graph; use torch.where, or give execution='eager' here and in training"
+        )
+        return function(*args, **(kwargs or {}))
+
+
+def _treats_each_image_alone(build: Build) -> None:
+    learner, images = build().partial_fit(small_stream(20)), small_stream(3, seed=9)
+    alone = torch.cat([learner.encode(image[None]) for image in images])
+    assert torch.allclose(learner.encode(images), alone, rtol=1e-3, atol=1e-4), (
+        "the features of an image depend on the images that are encoded with it; a network in evaluation mode must "
+        "not use statistics of the batch"
+    )
+
+
 def _repeats_however_it_is_called(build: Build) -> None:
     """With the seed, whether images come in one call or in many, and whether or not features are asked for."""
     stream = small_stream(26)
@@ -157,17 +251,18 @@ def _repeats_however_it_is_called(build: Build) -> None:
         _assert_same(first, watched, "calling transform changes what is learned")
     except AssertionError:  # the reason may be a simpler one
         second = build(seed=0).partial_fit(stream)
-        _assert_same(first, second, "two runs from one seed differ", "draw from the generator that is passed")
+        advice = "draw from the generator that is passed, not from torch's own, as dropout does"
+        _assert_same(first, second, "two runs from one seed differ", advice)
         raise
 
 
 def _goes_on_after_saving(build: Build) -> None:
-    stream = small_stream(30)
+    stream = small_stream(34)
     whole = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:])
-    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:22])  # full memory, two pending
+    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:26])  # memory overwritten, two pending
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
-        resumed = Learner.load(folder).partial_fit(stream[22:])
+        resumed = Learner.load(folder).partial_fit(stream[26:])
     advice = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
     _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", advice)
 
@@ -197,9 +292,9 @@ def _counts_its_budget(build: Build) -> None:
         return outputs[-1]
 
     learner.executor.step = kept  # type: ignore[method-assign]
-    learner.partial_fit(small_stream(26))
+    learner.partial_fit(small_stream(27))
     last = outputs[-1]
-    learner.flush()  # a smaller minibatch
+    learner.flush()  # a smaller minibatch, of an odd number
     assert learner.budget.spent == rows[0], (
         f"{learner.budget.spent} CBP were charged, but a gradient went through {rows[0]} views; call encoders as a "
         "whole, and make further trained ones with setup.trained_copy()"
@@ -211,7 +306,7 @@ def _counts_its_budget(build: Build) -> None:
         f"a step cost {last.cbp} CBP, but {planned} are planned for it; return the backward passes of each sample from "
         "the property cost"
     )
-    steps = sum(learner.config.passes_at(seen) for seen in range(0, 26, learner.config.stream_batch))
+    steps = sum(learner.config.passes_at(seen) for seen in range(0, 27, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
 
 
@@ -232,6 +327,11 @@ def _replays_what_was_stored(build: Build) -> None:
                 f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
                 "slots 0, 1, 2, … in this order, with every sample until the memory is full"
             )
+    for name, column in learner.train_state.strategy.columns().items():
+        assert not column.dtype.is_floating_point or kept.columns[name].any(), (
+            f"column '{name}' of the memory was never written; return it from features_after(), or from "
+            "features_before() where insert_at is 'before'"
+        )
 
 
 def _sampled(kept: memory.Memory, n: int, generator: torch.Generator) -> Tensor:
@@ -335,8 +435,8 @@ def check_memory(name: str, **options: Any) -> None:
     subject, generator = build(), torch.Generator().manual_seed(0)
     sizes = [tensor.shape for tensor in subject.state_dict().values()]
     seen = 0
-    for n in (5, 5, 3, 5, 1, 5, 5, 2, 5):
-        numbers = torch.arange(seen, seen + n)
+    for n in (5, 1, 5, 3, 5, 1, 5, 5, 2, 5):  # not a multiple of the capacity in all
+        numbers = torch.arange(seen, seen + n) + 1  # an empty slot has 0
         images = numbers.to(torch.uint8)[:, None, None, None].expand(n, *image_shape)
         features = torch.randn(n, 6, generator=generator)
         subject.add(images, {"features": features, "number": numbers}, generator)
@@ -344,8 +444,12 @@ def check_memory(name: str, **options: Any) -> None:
         filled = min(seen, capacity)
         assert len(subject) == filled, f"after {seen} samples it should hold {filled}, not {len(subject)}"
         kept = subject.columns["number"][:filled]
+        assert kept.all(), (
+            f"after {seen} samples slot {int((kept == 0).nonzero()[0])} is empty; assign_slots() must fill the slots "
+            "0, 1, 2, … in this order, with every sample until the memory is full"
+        )
         assert len(kept.unique()) == filled, f"a sample is kept twice: {sorted(kept.tolist())}"
-        assert kept.max() < seen, "it holds a sample that never came"
+        assert kept.max() <= seen, "it holds a sample that never came"
         assert torch.equal(subject.images[:filled, 0, 0, 0].long(), kept), "image and columns of a slot got mixed up"
         drawn = _sampled(subject, min(4, filled), generator)
         subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
@@ -365,6 +469,52 @@ def check_memory(name: str, **options: Any) -> None:
         assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
     assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
     assert len(copy) == len(subject)
+
+
+# ---------------------------------------------------------------------- optimisers
+
+
+def check_optimizer(name: str, **options: Any) -> None:
+    """Check a registered optimiser.
+
+    >>> check_optimizer("sgd", momentum=0.5)
+    """
+    kind = optim.registry.get(name)
+    settings = validate(kind.Options, {"lr": 0.01, **options})
+
+    def build() -> Optimizer:
+        generator = torch.Generator().manual_seed(0)
+        parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (4,), (4, 3), (2,))]
+        made = kind(parameters, settings)
+        made.divide([ParameterGroup([parameters[2]], torch.zeros(()))])
+        return made
+
+    def steps(subject: Optimizer, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(3):
+            for parameter in subject.parameters[:-1]:
+                parameter.grad = torch.randn(parameter.shape, generator=generator)
+            subject.step()
+
+    subject, start = build(), build().parameters
+    before = subject.state_dict()
+    steps(subject, seed=0)
+    *trained, frozen, without = [torch.equal(p, old) for p, old in zip(subject.parameters, start, strict=True)]
+    assert not any(trained), "a parameter with a gradient did not move"
+    assert frozen, "a parameter moved whose group has a learning rate of 0; move what moved() returns, by update()'s lr"
+    assert without, "a parameter without gradient moved; move what moved() returns"
+    replaced = [key for key, tensor in subject.state_dict().items() if tensor is not before.get(key)]
+    assert not replaced, f"update() replaces {replaced[:5]}; change moments in place, or a captured step reads old ones"
+
+    copy = build()
+    with torch.no_grad():
+        for parameter, learned in zip(copy.parameters, subject.parameters, strict=True):
+            parameter.copy_(learned)
+    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
+    for twin in (subject, copy):
+        steps(twin, seed=1)
+    same = all(torch.equal(p, other) for p, other in zip(subject.parameters, copy.parameters, strict=True))
+    assert same, "a restored optimiser goes on differently; return its state from moments(), or from its schedule"
 
 
 # ---------------------------------------------------------------------- streams

@@ -280,6 +280,7 @@ class Learner:
         autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
         room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
         with self._lock, room, autocast:
+            was_training = network.training
             network.eval()
             try:
                 chunks = []
@@ -288,7 +289,7 @@ class Learner:
                     found = [network.forward(crop).float() for crop in fixed_crops(plain, crops)]
                     chunks.append(found[0] if crops == 1 else torch.stack(found).mean(0))
             finally:
-                network.train()
+                network.train(was_training)
         return torch.cat(chunks)
 
     @property

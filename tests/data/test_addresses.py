@@ -40,6 +40,11 @@ def test_parquet_without_labels_has_none_and_minus_one_is_no_label(tmp_path):
     assert_holds(data.load(f"parquet:{tmp_path / 'b'}"), [pixels(0), pixels(1)])
 
 
+def test_a_data_set_without_columns_says_where_they_come_from():
+    with pytest.raises(ConfigError, match="shapes has no column 'light'; parquet files have columns, and image files"):
+        data.load("shapes", split="test").column("light")
+
+
 def test_a_parquet_column_orders_a_stream_and_skipped_rows_leave_it_aligned(tmp_path):
     table = pa.table({"image": [png(pixels(0)), b"broken", png(pixels(2))], "taken_at": [30, 20, 10]})
     pq.write_table(table, tmp_path / "a.parquet")

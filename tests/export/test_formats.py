@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from helpers.settings import TINY
 from ocssl import Learner
@@ -145,6 +146,44 @@ def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match="differs from the original by"):
         export(make("convnet-w8"), tmp_path / "encoder.bin", "off-by-a-bit")
+    assert not list(tmp_path.iterdir())
+
+
+class Transformer(nn.Module):
+    """A class token and the patches of an image in one layer of torch's transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 16, 8, stride=8)
+        self.token = nn.Parameter(torch.ones(1, 1, 16))
+        self.layer = nn.TransformerEncoderLayer(16, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(images).flatten(2).transpose(1, 2)
+        return self.layer(torch.cat([self.token.expand(self.count(images), -1, -1), tokens], dim=1))[:, 0]
+
+    def count(self, images: Tensor) -> int:
+        return images.shape[0]
+
+
+class FixedCount(Transformer):
+    def count(self, images: Tensor) -> int:
+        return len(images)
+
+
+def frozen(backbone: nn.Module) -> FrozenEncoder:
+    return FrozenEncoder(backbone, 16, SIZE, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+
+
+@pytest.mark.parametrize("to", ["torchscript", "onnx"])
+def test_a_transformer_of_torchs_own_layers_is_exported(to: str, tmp_path: Path) -> None:
+    assert export(frozen(Transformer()), tmp_path / "encoder", to) < 1e-5
+
+
+@pytest.mark.parametrize("to", ["torchscript", "onnx"])
+def test_a_network_that_a_trace_fixes_to_one_number_of_images_is_refused_in_a_sentence(to: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"fails on a batch of 1, .* not from len"):
+        export(frozen(FixedCount()), tmp_path / "encoder", to)
     assert not list(tmp_path.iterdir())
 
 

@@ -84,6 +84,14 @@ def test_rows_say_first_what_tells_them_apart_and_nothing_that_all_share() -> No
     assert row_labels(results[:1]) == (["CLA-E, probe.max_epochs 3, τ 0.99"], [])
 
 
+def test_a_row_has_no_setting_that_its_own_parts_do_not_read() -> None:
+    results = [of(strategy="er", memory="fifo", momentum=0.8), of(strategy="er", memory="fifo", optimizer="adamw")]
+    sgd, adamw = row_labels(results)[0]
+    assert "momentum 0.8" in sgd
+    assert "optimizer adamw" in adamw
+    assert "momentum" not in adamw
+
+
 def test_the_report_has_what_all_rows_share_in_its_caption(ocssl: Ocssl, tmp_path: Path) -> None:
     for lr in (0.2, 0.4):
         put(tmp_path / "results", f"lr{lr}", content(lr=lr, momentum=0.8))

@@ -88,7 +88,9 @@ class Dataset(ABC):
     def column(self, name: str) -> ColumnArray:
         """Another property of each image, to order a stream by: a parquet column, ``"name"``, ``"mtime"``."""
         if self._columns is None:
-            raise ConfigError(f"{self.name} has no column '{name}'")
+            raise ConfigError(
+                f"{self.name} has no column '{name}'; parquet files have columns, and image files 'name' and 'mtime'"
+            )
         return self._columns(name)
 
     def digest(self) -> str:

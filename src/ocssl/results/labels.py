@@ -13,7 +13,8 @@ def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
     """The labels of results in one table, and what all of them share, for its caption.
 
     A label has the strategy and memory that ran, then the settings in which it differs from rows of the same strategy
-    and memory, then those in which it differs from the paper's, unless all rows (of two or more) share them.
+    and memory, then those in which it differs from the paper's, unless all rows (of two or more) share them. Settings
+    that no part of its run reads are left out.
     """
     changed = [{name: value for name, value in r.overrides.items() if name not in SAID_IN_TITLES} for r in results]
     first = changed[0] if len(results) > 1 else {}
@@ -25,9 +26,14 @@ def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
         values = {name: [_setting(results[place], name) for place in alike] for name in names}
         differing = [name for name, found in values.items() if any(value != found[0] for value in found)]
         rest = [name for name in own if name not in (*differing, *shared)]
-        words = [setting_text(name, _setting(result, name)) for name in (*differing, *rest)]
+        words = [setting_text(name, _setting(result, name)) for name in (*differing, *rest) if _reads(result, name)]
         labels.append(", ".join([result.label, *words]))
     return labels, [setting_text(name, value) for name, value in shared.items()]
+
+
+def _reads(result: Result, name: str) -> bool:
+    """Whether a part of the run has this setting."""
+    return name in COSTS or name in result.overrides or name.partition(".")[0] in result.config
 
 
 def _setting(result: Result, name: str) -> Any:

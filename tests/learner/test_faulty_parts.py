@@ -1,0 +1,289 @@
+"""Parts that seem to work and are wrong: the contract checks find each of them, and say what to correct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ocssl import augment, memory, methods, optim, strategies
+from ocssl.augment import Augmentation
+from ocssl.checks import check_memory, check_method, check_optimizer, check_strategy
+from ocssl.memory import Column, Fifo, Memory
+from ocssl.methods import Method, SimCLR
+from ocssl.nn import backbones
+from ocssl.optim import SGD, Optimizer
+from ocssl.options import Options
+from ocssl.strategies import ClaE, ExperienceReplay, Strategy
+
+REGISTRIES = {
+    Strategy: strategies.registry,
+    Method: methods.registry,
+    Memory: memory.registry,
+    Optimizer: optim.registry,
+    Augmentation: augment.registry,
+    nn.Module: backbones.registry,
+}
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch):
+    """Registers a class as ``faulty``, for one test only."""
+
+    def register(kind: type) -> str:
+        registry: Any = next(registry for base, registry in REGISTRIES.items() if issubclass(kind, base))
+        monkeypatch.setitem(registry._entries, "faulty", kind)
+        return "faulty"
+
+    return register
+
+
+# ---------------------------------------------------------------------- strategies
+
+
+class ChangesTheStream(ExperienceReplay):
+    def compose(self, stream, memory, generator):
+        return super().compose(stream.bitwise_xor_(255), memory, generator)
+
+
+class ChangesViews(ExperienceReplay):
+    def mix(self, views, batch, generator):
+        return views.mul_(0.5)
+
+
+class ChangesImages(ExperienceReplay):
+    def penalty(self, step):
+        step.batch.images.add_(1)
+        return {}
+
+
+class ChangesFeatures(ExperienceReplay):
+    def after_step(self, output, encoder, memory):
+        output.features.projected.zero_()
+
+
+class Branching(ExperienceReplay):
+    def penalty(self, step):
+        features = step.features.projected
+        return {"far": features.square().mean()} if features.mean() > 0 else {}
+
+
+class Masking(ExperienceReplay):
+    def penalty(self, step):
+        features = step.features.projected
+        return {"far": features[features > 0].mean()}
+
+
+class Forgetful(ExperienceReplay):
+    def columns(self):
+        return {"outputs": Column((32,))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (ChangesTheStream, r"ChangesTheStream.compose\(\) changes tensors that it is given"),
+        (ChangesViews, r"ChangesViews.mix\(\) changes tensors that it is given"),
+        (ChangesImages, r"ChangesImages.losses\(\) changes tensors that it is given"),
+        (ChangesFeatures, r"ChangesFeatures.after_step\(\) changes tensors that it is given"),
+        (Branching, r"reads values of a tensor on the host, by __bool__\(\)"),
+        (Masking, "reads values of a tensor on the host, by an index of booleans"),
+        (Forgetful, r"column 'outputs' of the memory was never written; return it from features_after\(\)"),
+    ],
+)
+def test_a_faulty_strategy_is_caught(faulty, kind: type[Strategy], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_strategy(faulty(kind))
+
+
+def test_a_strategy_that_is_never_captured_may_read_values(faulty) -> None:
+    check_strategy(faulty(Masking), execution="eager")
+
+
+def test_a_teacher_in_evaluation_mode_may_be_deployed(faulty) -> None:
+    class Evaluating(ClaE):
+        def __init__(self, setup, options) -> None:
+            super().__init__(setup, options)
+            self.target.network.eval()
+
+        def deployed(self, encoder):
+            return self.target.network.backbone
+
+    check_strategy(faulty(Evaluating))
+
+
+# ---------------------------------------------------------------------- methods
+
+
+class Normalizing(SimCLR):
+    def after_step(self, output, encoder):
+        output.features.projected.div_(output.features.projected.norm(dim=-1, keepdim=True))
+
+
+class Halving(SimCLR):
+    """Pairs the first half of a batch with the second, which an odd number of samples does not have."""
+
+    def loss(self, step):
+        first, second = step.features.projected.chunk(2, dim=1)
+        return super().loss(step) + (first - second).square().mean()
+
+
+def test_a_method_that_changes_stored_features_is_caught(faulty) -> None:
+    with pytest.raises(AssertionError, match=r"Normalizing.after_step\(\) changes tensors that it is given"):
+        check_method(faulty(Normalizing))
+
+
+def test_a_method_that_fails_on_the_last_minibatch_is_caught(faulty) -> None:
+    with pytest.raises(RuntimeError, match="must match the size"):
+        check_method(faulty(Halving))
+
+
+# ---------------------------------------------------------------------- memories
+
+
+class Counting(Memory):
+    """FIFO by a counter that is not saved."""
+
+    inserted = 0
+
+    def assign_slots(self, n, generator):
+        first, self.inserted = self.inserted, self.inserted + n
+        return (first + self.slots[:n]) % self.capacity
+
+
+class Single(Fifo):
+    """Puts a sample that comes alone into the first slot."""
+
+    def assign_slots(self, n, generator):
+        return super().assign_slots(n, generator) if n > 1 else self.slots[:1]
+
+
+def test_a_memory_with_a_counter_that_is_not_saved_is_caught(faulty) -> None:
+    name = faulty(Counting)
+    with pytest.raises(AssertionError, match="a restored memory goes on differently"):
+        check_memory(name)
+    with pytest.raises(AssertionError, match="resumed run differs"):
+        check_strategy("er", memory=name)
+
+
+def test_a_memory_that_leaves_a_slot_empty_is_caught(faulty) -> None:
+    with pytest.raises(AssertionError, match="after 6 samples slot 5 is empty"):
+        check_memory(faulty(Single))
+
+
+# ---------------------------------------------------------------------- optimisers
+
+
+class MovesAll(Optimizer):
+    @torch.no_grad()
+    def update(self, lr):
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter -= lr * parameter.grad
+
+
+class OwnRate(Optimizer):
+    @torch.no_grad()
+    def update(self, lr):
+        for parameter, gradient, _ in self.moved():
+            parameter -= self.options.lr * gradient
+
+
+class Unsaved(SGD):
+    def moments(self):
+        return {}
+
+
+class Replaced(Optimizer):
+    def __init__(self, parameters, options, *, fused=False) -> None:
+        super().__init__(parameters, options, fused=fused)
+        self.means = [torch.zeros_like(parameter) for parameter in self.parameters]
+
+    @torch.no_grad()
+    def update(self, lr):
+        for parameter, gradient, i in self.moved():
+            self.means[i] = 0.9 * self.means[i] + gradient
+            parameter -= lr * self.means[i]
+
+    def moments(self):
+        return {f"mean.{i}": mean for i, mean in enumerate(self.means)}
+
+
+@pytest.mark.parametrize("settings", [{}, {"warmup": 2}])
+@pytest.mark.parametrize("name", optim.registry.names())
+def test_every_optimiser_keeps_the_contract(name: str, settings: dict[str, int]) -> None:
+    check_optimizer(name, **settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (MovesAll, "a parameter moved whose group has a learning rate of 0"),
+        (OwnRate, "a parameter moved whose group has a learning rate of 0"),
+        (Unsaved, "a restored optimiser goes on differently"),
+        (Replaced, r"update\(\) replaces \['mean.0'"),
+    ],
+)
+def test_a_faulty_optimiser_is_caught(faulty, kind: type[Optimizer], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_optimizer(faulty(kind))
+
+
+# ---------------------------------------------------------------------- augmentations and backbones
+
+
+class Inverting(Augmentation):
+    def __call__(self, images: Tensor, *, views: int, generator: torch.Generator) -> Tensor:
+        return super().__call__(images.bitwise_xor_(255), views=views, generator=generator)
+
+
+class Dropping(Augmentation):
+    def __call__(self, images: Tensor, *, views: int, generator: torch.Generator) -> Tensor:
+        return super().__call__(images, views=views, generator=generator)[:, : len(images) // 4 * 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Inverting, "the augmentation changes the images that it is given"),
+        (Dropping, r"must return views \(2, 5, 3, 8, 8\) of torch.float32 for 5 images, not \(2, 4, 3, 8, 8\)"),
+    ],
+)
+def test_a_faulty_augmentation_is_caught(faulty, kind: type[Augmentation], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_strategy("er", augmentation=faulty(kind))
+
+
+class Comparing(nn.Module):
+    """Standardises by the batch, in evaluation mode, too."""
+
+    class Options(Options):
+        """None."""
+
+    def __init__(self, options, image_size) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, bias=False)
+        self.norm = nn.BatchNorm2d(8, track_running_stats=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(self.conv(images)).relu().mean((2, 3))
+
+
+class WithDropout(Comparing):
+    def __init__(self, options, image_size) -> None:
+        super().__init__(options, image_size)
+        self.norm = nn.Sequential(nn.BatchNorm2d(8), nn.Dropout(0.2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Comparing, "the features of an image depend on the images that are encoded with it"),
+        (WithDropout, "two runs from one seed differ, .* not from torch's own, as dropout does"),
+    ],
+)
+def test_a_faulty_backbone_is_caught(faulty, kind: type[nn.Module], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_strategy("er", backbone=faulty(kind))
