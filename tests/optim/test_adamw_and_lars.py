@@ -7,7 +7,8 @@ import torch
 from test_sgd import gradients, parameters
 
 import ocssl
-from ocssl.checks import _assert_same, small_learner, small_stream
+from ocssl.checks import small_learner, small_stream
+from ocssl.checks.training import _assert_same
 from ocssl.errors import ConfigError
 from ocssl.optim import LARS, SGD, AdamW, Optimizer, registry
 

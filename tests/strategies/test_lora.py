@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from helpers.steps import step_of
 from ocssl import Learner
-from ocssl.checks import _assert_same, check_strategy, small_learner, small_stream
+from ocssl.checks import check_strategy, small_learner, small_stream
+from ocssl.checks.training import _assert_same
 from ocssl.errors import ConfigError
 from ocssl.export import load, publish
 from ocssl.nn import register_backbone

@@ -1,12 +1,4 @@
-"""Contracts that every strategy, method, memory, optimiser and stream must keep, ours and yours.
-
-One line checks an extension; our own tests run the same functions on everything registered::
-
-    import ocssl
-    ocssl.checks.check_strategy("mine")
-
-A broken contract raises :class:`AssertionError` with a sentence that says which.
-"""
+"""Contracts of strategies and methods: small learners are trained with them."""
 
 from __future__ import annotations
 
@@ -18,15 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ocssl import config, memory, methods, optim, strategies
+from ocssl import config, methods, strategies
 from ocssl.batch import Batch, Step, StepOutput
-from ocssl.data import streams
-from ocssl.errors import ConfigError
+from ocssl.checks.parts import sampled
 from ocssl.learner import Learner
-from ocssl.memory import Column
 from ocssl.nn import Encoder
-from ocssl.optim import Optimizer, ParameterGroup
-from ocssl.options import validate
 from ocssl.strategies import Strategy, Target
 
 SIZE = 8
@@ -321,7 +309,7 @@ def _replays_what_was_stored(build: Build) -> None:
         learner.partial_fit(piece)
         written = (marked[: kept.capacity] != 0).flatten(1).any(dim=1)
         for n in range(1, len(kept) + 1):
-            slots = _sampled(kept, n, torch.Generator().manual_seed(n))
+            slots = sampled(kept, n, torch.Generator().manual_seed(n))
             empty = slots[~written[slots]]
             assert not len(empty), (
                 f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
@@ -332,17 +320,6 @@ def _replays_what_was_stored(build: Build) -> None:
             f"column '{name}' of the memory was never written; return it from features_after(), or from "
             "features_before() where insert_at is 'before'"
         )
-
-
-def _sampled(kept: memory.Memory, n: int, generator: torch.Generator) -> Tensor:
-    """Slots that a memory samples, which are n different filled ones."""
-    slots = kept.sample(n, generator)
-    assert slots.shape == (n,), f"sample({n}) must return {n} slots, not a tensor of shape {tuple(slots.shape)}"
-    assert slots.dtype == torch.int64, f"sample() must return int64, not {slots.dtype}"
-    assert len(slots.unique()) == n, f"a slot was sampled twice: {slots.tolist()}"
-    wrong = slots[(slots < 0) | (slots >= len(kept))]
-    assert not len(wrong), f"slot {int(wrong[0])} was sampled, an empty one: only {len(kept)} are filled"
-    return slots
 
 
 def _does_not_grow(build: Build) -> None:
@@ -413,149 +390,3 @@ def _distance_reaches_the_prediction_only(method: methods.Method, name: str) -> 
     assert prediction.grad is not None, f"{name}() gives its prediction no gradient"
     assert prediction.grad.abs().sum() > 0, f"{name}() gives its prediction a gradient of zero"
     assert target.grad is None, f"{name}() gives its target a gradient"
-
-
-# ---------------------------------------------------------------------- memories
-
-
-def check_memory(name: str, **options: Any) -> None:
-    """Check a registered memory.
-
-    >>> check_memory("fifo")
-    """
-    capacity, staging, image_shape = 12, 5, (3, 2, 2)
-    columns = {"features": Column((6,)), "number": Column((), torch.int64)}
-
-    kind = memory.registry.get(name)
-
-    def build() -> memory.Memory:
-        settings = validate(kind.Options, {"memory_size": capacity, **options})
-        return kind(capacity, image_shape, staging=staging, columns=columns, options=settings)
-
-    subject, generator = build(), torch.Generator().manual_seed(0)
-    sizes = [tensor.shape for tensor in subject.state_dict().values()]
-    seen = 0
-    for n in (5, 1, 5, 3, 5, 1, 5, 5, 2, 5):  # not a multiple of the capacity in all
-        numbers = torch.arange(seen, seen + n) + 1  # an empty slot has 0
-        images = numbers.to(torch.uint8)[:, None, None, None].expand(n, *image_shape)
-        features = torch.randn(n, 6, generator=generator)
-        subject.add(images, {"features": features, "number": numbers}, generator)
-        seen += n
-        filled = min(seen, capacity)
-        assert len(subject) == filled, f"after {seen} samples it should hold {filled}, not {len(subject)}"
-        kept = subject.columns["number"][:filled]
-        assert kept.all(), (
-            f"after {seen} samples slot {int((kept == 0).nonzero()[0])} is empty; assign_slots() must fill the slots "
-            "0, 1, 2, … in this order, with every sample until the memory is full"
-        )
-        assert len(kept.unique()) == filled, f"a sample is kept twice: {sorted(kept.tolist())}"
-        assert kept.max() <= seen, "it holds a sample that never came"
-        assert torch.equal(subject.images[:filled, 0, 0, 0].long(), kept), "image and columns of a slot got mixed up"
-        drawn = _sampled(subject, min(4, filled), generator)
-        subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
-    assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
-
-    copy = build()
-    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
-    draws = []
-    for twin in (subject, copy):
-        again = torch.Generator().manual_seed(1)
-        new = torch.zeros(5, *image_shape, dtype=torch.uint8)
-        twin.add(new, {"features": torch.randn(5, 6, generator=again)}, again)
-        draws.append(twin.sample(4, again))
-    advice = "draw from the generator that is passed, and keep state in own_columns() or extra_state()"
-    for key, tensor in subject.state_dict().items():
-        same = torch.equal(tensor, copy.state_dict()[key])
-        assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
-    assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
-    assert len(copy) == len(subject)
-
-
-# ---------------------------------------------------------------------- optimisers
-
-
-def check_optimizer(name: str, **options: Any) -> None:
-    """Check a registered optimiser.
-
-    >>> check_optimizer("sgd", momentum=0.5)
-    """
-    kind = optim.registry.get(name)
-    settings = validate(kind.Options, {"lr": 0.01, **options})
-
-    def build() -> Optimizer:
-        generator = torch.Generator().manual_seed(0)
-        parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (4,), (4, 3), (2,))]
-        made = kind(parameters, settings)
-        made.divide([ParameterGroup([parameters[2]], torch.zeros(()))])
-        return made
-
-    def steps(subject: Optimizer, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(3):
-            for parameter in subject.parameters[:-1]:
-                parameter.grad = torch.randn(parameter.shape, generator=generator)
-            subject.step()
-
-    subject, start = build(), build().parameters
-    before = subject.state_dict()
-    steps(subject, seed=0)
-    *trained, frozen, without = [torch.equal(p, old) for p, old in zip(subject.parameters, start, strict=True)]
-    assert not any(trained), "a parameter with a gradient did not move"
-    assert frozen, "a parameter moved whose group has a learning rate of 0; move what moved() returns, by update()'s lr"
-    assert without, "a parameter without gradient moved; move what moved() returns"
-    replaced = [key for key, tensor in subject.state_dict().items() if tensor is not before.get(key)]
-    assert not replaced, f"update() replaces {replaced[:5]}; change moments in place, or a captured step reads old ones"
-
-    copy = build()
-    with torch.no_grad():
-        for parameter, learned in zip(copy.parameters, subject.parameters, strict=True):
-            parameter.copy_(learned)
-    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
-    for twin in (subject, copy):
-        steps(twin, seed=1)
-    same = all(torch.equal(p, other) for p, other in zip(subject.parameters, copy.parameters, strict=True))
-    assert same, "a restored optimiser goes on differently; return its state from moments(), or from its schedule"
-
-
-# ---------------------------------------------------------------------- streams
-
-
-def check_stream(name: str, **options: Any) -> None:
-    """Check a registered kind of stream, on 20 classes with 9 samples each and 3 more that are held out.
-
-    >>> check_stream("class-incremental")
-    """
-    kind = streams.registry.get(name)
-    settings = validate(kind.Options, options)
-    labels, stream_batch = torch.arange(20).repeat(12), 7  # which does not divide an experience
-    before = labels.clone()
-    train, _ = streams.split_validation(labels, fraction=0.25)
-    given: dict[str, Any] = {
-        "indices": train.clone(),
-        "data_seed": 0,
-        "stream_batch": stream_batch,
-        "column": lambda column: streams.permutation(len(labels), column),
-    }
-    if issubclass(kind, streams.Shuffled):
-        given["order_seed"] = 1
-
-    def build() -> streams.Stream:
-        return streams.build_stream(kind(settings), labels, **given)
-
-    try:
-        stream = build()
-    except ConfigError as error:
-        raise AssertionError(str(error)) from error
-    unchanged = torch.equal(labels, before) and torch.equal(given["indices"], train)
-    assert unchanged, "build() changes the labels or the indices that it is given; change a copy"
-    try:
-        streams.require_runnable(stream, name, indices=train, count=len(labels), stream_batch=stream_batch)
-    except ConfigError as error:
-        raise AssertionError(str(error)) from error
-    count, middle = len(stream), len(stream) // 2
-    whole, again, later = stream.between(0, count), build(), build().between(middle, count)
-    advice = "draw with ocssl.data.streams.permutation(count, purpose, data_seed), whatever was drawn before"
-    assert torch.equal(stream.between(0, count), whole), f"an experience differs when it is drawn again; {advice}"
-    assert again.borders == stream.borders, f"two streams from one seed have other borders; {advice}"
-    assert torch.equal(again.between(0, count), whole), f"two streams from one seed differ; {advice}"
-    assert torch.equal(later, whole[middle:]), f"a stream that goes on at sample {middle} differs; {advice}"
