@@ -472,5 +472,6 @@ def _to_bytes(tensor: Tensor) -> Tensor:
     if low != low or high != high:
         raise InputError("images contain NaN")
     if low < 0 or high > 1:
-        raise InputError(f"float images must lie in [0, 1]; these reach from {low:g} to {high:g}")
+        fix = "divide them by 255" if low >= 0 and 2 <= high <= 255 else "clip or rescale them"
+        raise InputError(f"float images must lie in [0, 1]; these reach from {low:.7g} to {high:.7g}; {fix}")
     return (tensor * 255).round().to(torch.uint8).contiguous()
