@@ -101,6 +101,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Let links to the start lead to the first page."""
+    return markdown.replace("](start.md", "](index.md")
+
+
 def _api(title: str, modules: list[str]) -> str:
     return f"# {title}\n\n" + "\n\n".join(f"::: {module}" for module in modules) + "\n"
 
