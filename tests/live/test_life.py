@@ -78,13 +78,15 @@ def test_too_few_labelled_images_are_refused_by_their_number(state: Path, tmp_pa
         with pytest.raises(ConfigError, match=f"samples_per_class must be at least 1, not {most}$"):
             next(probe_state(state, f"folder:{labelled}", samples_per_class=most))
     with pytest.raises(
-        DataError, match="leaves 4 images of 4 labels to learn from and 60 to test on; a probe needs at"
+        DataError,
+        match="leaves 4 images of 4 labels to learn from and 60 to test on; give at least 5 images of 2 labels",
     ):
         next(probe_state(state, f"folder:{labelled}", samples_per_class=1))
     for label in range(1, CLASSES):
         shutil.rmtree(labelled / f"c{label}")
     with pytest.raises(
-        DataError, match="leaves 45 images of 1 label to learn from and 15 to test on; a probe needs at"
+        DataError,
+        match="leaves 45 images of 1 label to learn from and 15 to test on; give at least 5 images of 2 labels",
     ):
         next(probe_state(state, f"folder:{labelled}"))
 

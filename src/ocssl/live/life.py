@@ -161,8 +161,8 @@ def _labelled(
     if len(kept) < CHOOSING or count < 2 or not len(asked):
         images = f"{number_of(len(kept), 'image')} of {number_of(count, 'label')}"
         raise DataError(
-            f"'{dataset}' leaves {images} to learn from and {len(asked):,} to test on; a probe needs at least "
-            f"{CHOOSING} of 2 labels, and 1"
+            f"'{dataset}' leaves {images} to learn from and {len(asked):,} to test on; give at least {CHOOSING} images "
+            "of 2 labels to learn from, and 1 to test on"
         )
     return (train.images(kept), labels[kept]), (test.images(asked), torch.as_tensor(test.labels)[asked])
 

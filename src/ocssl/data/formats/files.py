@@ -120,7 +120,7 @@ def image_files(folder: Path) -> list[str]:
         except OSError as error:
             if not place:
                 raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
-            _warn_once(str(folder / place), error.strerror)
+            _warn_once(f"the folder {folder / place}, which cannot be read: {error.strerror}")
             continue
         found += images
         folders += below
@@ -149,7 +149,7 @@ def _list(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[st
         if suffix in SUFFIXES and _may_be_read(entry):
             images.append(name)
         elif suffix in UNREAD:
-            _warn_of_unread(str(folder), suffix)
+            _warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
     seen.add((stat.st_dev, stat.st_ino))
     return images, folders, links
 
@@ -170,15 +170,9 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _warn_once(folder: str, reason: str) -> None:
-    """Warn of an unreadable folder once, although a watched folder is listed again and again."""
-    warn(f"left out the folder {folder}, which cannot be read: {reason}")
-
-
-@lru_cache(maxsize=1024)
-def _warn_of_unread(folder: str, suffix: str) -> None:
-    """Warn once of photographs that would be missing silently, such as those of a telephone."""
-    warn(f"left out the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
+def _warn_once(what: str) -> None:
+    """Warn of what is left out once, although a watched folder is listed again and again."""
+    warn(f"left out {what}")
 
 
 def _changed_ns(file: Path) -> int:
