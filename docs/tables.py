@@ -33,7 +33,9 @@ from ocssl.sweeps.report import trial_table
 ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
 README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
-SEARCH = ("objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd")
+SEARCH = (
+    "objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd", "high-rate",
+)  # fmt: skip
 """The sweeps of multiview.md, without what all of them begin with."""
 SHOWN_TRIALS = 8
 PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
@@ -291,8 +293,9 @@ def many_views(store: Store) -> Iterator[str]:
     """Our own strategy beside i.i.d. training with its objective, and by k-NN beside the paper's strategies."""
     found = {name: sections_of(store, find_table(name))[0] for name in ("multiview", "high-simsiam", "low-simsiam")}
     rows = {row.name: row for row in found["multiview"].rows}
-    for budget, beside in BESIDE.items():
-        row, iid = rows[f"multiview-r-{budget}"], rows[f"iid-views-{budget}"]
+    pairs = [(rows[f"multiview-r-{budget}"], rows[f"iid-views-{budget}"], beside) for budget, beside in BESIDE.items()]
+    pairs.append((rows["multiview-r-simclr"], rows["iid-simclr"], "high"))
+    for row, iid, beside in pairs:
         for name, number in {"Final": "final", "k-NN Final": "knn_final"}.items():
             points = paired_difference(getattr(row.ours, number), getattr(iid.ours, number))
             if points is not None and points.n > 1:

@@ -138,7 +138,8 @@ class LearnerConfig(Options):
     average_power: float = setting(
         0.0,
         "Power γ that makes that average short at first: step s weighs as s^γ, and the average reaches back over about "
-        "1/(γ + 1) of all steps, until the decay `average` is reached; 0: all first steps weigh the same.",
+        "1/(γ + 1) of all steps, until the decay `average` is reached; 0: all first steps weigh the same. Unset: the "
+        "strategy's, where `average` is unset, too; else 0.",
         symbol="γ",
         ge=0,
         le=1000,
@@ -420,6 +421,8 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     for part in filter(None, (parts.strategy, parts.method)):
         for name, value in _applicable(_defaults(part), chosen, parts).items():
             found[name] = value[0 if small else 1] if isinstance(value, ByBatch) else value
+    if "average" in chosen:
+        found.pop("average_power", None)  # which belongs to the strategy's own average
     return found
 
 

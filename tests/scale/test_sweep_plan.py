@@ -269,6 +269,7 @@ MULTIVIEW = {
     "multiview-average": 1_242_000,
     "multiview-high-again": 3_726_000,
     "multiview-sgd": 1_242_000,
+    "multiview-high-rate": 3_726_000,
 }
 BEST = {
     "method": "simclr", "temperature": 0.1, "projector_layers": 2, "budget": "low", "views": 3, "batch": 20,
@@ -288,6 +289,7 @@ BEFORE = {
     "multiview-average": "multiview-middle",
     "multiview-high-again": "multiview-high-memory",
     "multiview-sgd": "multiview-middle",
+    "multiview-high-rate": "multiview-high-again",
 }
 OWN_BASE = {"multiview-low", "multiview-high-memory", "multiview-average", "multiview-sgd"}  # one objective or shape
 

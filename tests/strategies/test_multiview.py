@@ -7,6 +7,7 @@ import torch
 
 from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
+from ocssl.runs.presets import resolve
 from ocssl.strategies import MultiViewR
 
 SAME = {
@@ -40,6 +41,26 @@ def test_an_average_to_align_to_is_needed() -> None:
         small_learner("multiview-r", align_to="average", average=0.0)
     with pytest.raises(ConfigError, match="average_power needs an average"):
         small_learner("multiview-r", average_power=4.0, average=0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, (0.9998, 19.0)),
+        ({"average": 0.999}, (0.999, 0.0)),
+        ({"average": 0.0}, (0.0, 0.0)),
+        ({"average": 0.999, "average_power": 4.0}, (0.999, 4.0)),
+    ],
+)
+def test_its_power_is_that_of_its_own_average(given: dict[str, float], found: tuple[float, float]) -> None:
+    config = small_learner("multiview-r", **given).config
+    assert (config.average, config.average_power) == found
+
+
+def test_the_rate_has_less_weight_the_more_often_an_image_is_seen() -> None:
+    weights = [resolve({"strategy": "multiview-r", "budget": budget}).learner.rate_weight for budget in ("low", "high")]
+    low, high = weights
+    assert low > MultiViewR.defaults["rate_weight"] > high
 
 
 def test_eight_views_cost_at_most_what_two_of_the_paper_do() -> None:

@@ -94,7 +94,8 @@ class PaperRow:
                 return False
             declared["init_from"] = result.config["init_from"]
         known = {name.partition(".")[0] for name in result.overrides} <= declared.keys() | NAMED
-        return known and all(result.config.get(name) == value for name, value in declared.items())
+        # A setting that is newer than the result was off.
+        return known and all(result.config.get(name, 0) == value for name, value in declared.items())
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,13 @@ class MultiViewR(ClaR):
         "optimizer": "lars",
         "hidden_dim": 4096,
         "output_dim": 1024,
-        "average": 0.999,
+        "average": 0.9998,
+        "average_power": 19.0,
         "joint_views": True,
     }
     budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "low": {"views": 2, "rate_weight": 0.02, "average": 0.995},
-        "high": {"average": 0.9995},
+        "low": {"views": 2, "rate_weight": 0.02},
+        "high": {"rate_weight": 0.0025},
     }
 
     def __init__(self, setup: Setup, options: Options) -> None:
