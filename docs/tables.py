@@ -311,14 +311,16 @@ def many_views(store: Store) -> Iterator[str]:
 
 
 def times(store: Store) -> Iterator[str]:
-    """How long our own strategy trains and is measured alone on a GPU, and the memory that it takes there."""
-    (section,) = sections_of(store, find_table("multiview"))
-    for row in section.rows:
+    """How long our own strategy and CLA-E train and are measured alone on a GPU, and the memory that they take there."""
+    (section,), (paper, *_) = (sections_of(store, find_table(name)) for name in ("multiview", "high-simsiam"))
+    compared = [row for row in paper.rows if row.name == "cla-e"]
+    for row in (*section.rows, *compared):
         for run in row.ours.runs.values() if row.ranked else ():
             result, memory = run.result, run.result.hardware.get("gpu_memory_used", 0) / 2**30
             if run.runs_at_once == 1 and memory:
                 spent = f"trains for {result.train_seconds:.0f} s and is measured for {result.eval_seconds:.0f} s"
-                yield f"{row.label}, {result.hardware['gpu']}: {spent}; {memory:.1f} GiB (seed {result.seed})."
+                how = f"{result.cbp_spent / 1e6:.2f} M CBP, {result.hardware['gpu']}"
+                yield f"{row.label}, {how}: {spent}; {memory:.1f} GiB (seed {result.seed})."
 
 
 def _knn(section: Section, ranked: bool) -> dict[str, float]:
