@@ -311,7 +311,7 @@ def many_views(store: Store) -> Iterator[str]:
 
 
 def times(store: Store) -> Iterator[str]:
-    """How long our own strategy and CLA-E train and are measured alone on a GPU, and the memory that they take there."""
+    """How long our own strategy and CLA-E train and are measured alone on a GPU, and the memory that they take."""
     (section,), (paper, *_) = (sections_of(store, find_table(name)) for name in ("multiview", "high-simsiam"))
     compared = [row for row in paper.rows if row.name == "cla-e"]
     for row in (*section.rows, *compared):
