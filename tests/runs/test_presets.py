@@ -97,11 +97,11 @@ def test_parts_that_the_paper_lacks_have_the_cost_of_its_budgets(given, batch, p
 
 def test_a_strategys_own_settings_of_a_budget_count_where_they_are_read() -> None:
     low = resolve({"strategy": "multiview-r", "budget": "low"}).to_dict()
-    assert (low["rate_weight"], low["average"]) == (0.02, 0.995)
+    assert (low["rate_weight"], low["views"]) == (0.02, 2)
     given = resolve({"strategy": "multiview-r", "budget": "low", "rate_weight": 0.005}).to_dict()
-    assert (given["rate_weight"], given["average"]) == (0.005, 0.995)
+    assert (given["rate_weight"], given["views"]) == (0.005, 2)
     other = resolve({"strategy": "multiview-r", "method": "simclr", "budget": "low"}).to_dict()
-    assert other["average"] == 0.995
+    assert other["views"] == 2
     assert "rate_weight" not in other
 
 
