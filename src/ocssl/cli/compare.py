@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -180,6 +179,7 @@ def _warnings(results: Iterable[Result]) -> Iterator[str]:
 
 def _draw(groups: dict[str, Group], path: Path) -> None:
     """A curve for each experiment, and a level line for each encoder that one began with."""
+    from ocssl.results.differences import seed_mean
     from ocssl.results.render.figures import Line, draw_lines
     from ocssl.results.sections import ENCODERS
 
@@ -189,7 +189,7 @@ def _draw(groups: dict[str, Group], path: Path) -> None:
         if (along := group.curve)
     ]
     lines += [
-        Line(label, (), [mean(floor.final.values())], dash="2 3")
+        Line(label, (), [seed_mean(floor.final)], dash="2 3")
         for label, floor in _floors(groups)
         if floor.floor in ENCODERS
     ]

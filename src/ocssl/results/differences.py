@@ -70,12 +70,17 @@ def best_rows(values: Mapping[str, Mapping[int, float]]) -> set[str]:
     >>> best_rows({"a": {0: 5.0}, "b": {0: 4.0, 1: 4.0, 2: 4.0}})
     set()
     """
-    best = max((row for row in values if values[row]), key=lambda row: fmean(values[row].values()), default=None)
+    best = max((row for row in values if values[row]), key=lambda row: seed_mean(values[row]), default=None)
     if best is None:
         return set()
     differences = {row: paired_difference(values[best], values[row]) for row in values if row != best}
     compared = {row: found for row, found in differences.items() if found is not None and found.n >= LEAST_SEEDS}
     return {best, *(row for row, found in compared.items() if not found.excludes_zero)} if compared else set()
+
+
+def seed_mean(values: Mapping[int, float]) -> float:
+    """The mean of values by seed."""
+    return fmean(values.values())
 
 
 def seed_count(seeds: int) -> str:
