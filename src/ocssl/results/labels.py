@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ocssl.results.names import COSTS, SAID_IN_TITLES, setting_text
+from ocssl.results.names import COSTS, setting_text
 from ocssl.results.result import Result
 
 
@@ -16,7 +16,7 @@ def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
     and memory, then those in which it differs from the paper's, unless all rows (of two or more) share them. Settings
     that no part of its run reads are left out.
     """
-    changed = [{name: value for name, value in r.overrides.items() if name not in SAID_IN_TITLES} for r in results]
+    changed = [result.labelled for result in results]
     first = changed[0] if len(results) > 1 else {}
     shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in changed)}
     labels = []

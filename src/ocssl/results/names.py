@@ -13,7 +13,6 @@ from ocssl.results.published import read_yaml
 
 MAX_PART_BYTES = 60  # of one part of a file name; file systems take 255 in all
 COSTS = ("stream_batch", "batch", "passes")
-SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
 FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
