@@ -203,13 +203,13 @@ def evaluate_on(
         features = _read_features(kept, learner.train_state.device) if kept else None
         cached = features is not None
         if features is None:
-            features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
+            features = split_features(encoder_of(learner, config), splits, config, partial(progress.work, "features"))
             if kept:
                 with _warn_if_not_written():
                     write_tensors(features._asdict(), kept)
         extracted = time.perf_counter()
         queue.add(config.dataset, features)
-        linear = queue.run(progress.stage("probe"))[config.dataset]
+        linear = queue.run(partial(progress.work, "probe"))[config.dataset]
         probed = time.perf_counter()
         neighbours = queue.knn(features)
         found = TransferResult(

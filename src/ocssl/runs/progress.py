@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -66,10 +65,6 @@ class Progress(AbstractContextManager["Progress"]):
 
     def work(self, what: str, done: int, total: int) -> None:
         """Work besides training got so far."""
-
-    def stage(self, what: str) -> Callable[[int, int], None]:
-        """:meth:`work` for one kind of work."""
-        return lambda done, total: self.work(what, done, total)
 
     def info(self, text: str) -> None:
         """Print a line."""
