@@ -12,8 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
-from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_count, seed_mean
-from ocssl.results.names import heading, row_label, row_name
+from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_mean
+from ocssl.results.names import counted, heading, row_label, row_name
 from ocssl.results.read import Store
 from ocssl.results.result import trained_on
 from ocssl.results.sections import Section, sections_of
@@ -291,4 +291,4 @@ def _points(difference: Difference) -> str:
     """A difference, with its interval, or how few seeds it is of, in brackets."""
     ends = difference.mean, difference.low, difference.high
     mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
-    return f"{mean} ({seed_count(difference.n) if difference.n < LEAST_SEEDS else f'{low} to {high}'})"
+    return f"{mean} ({counted(difference.n, 'seed') if difference.n < LEAST_SEEDS else f'{low} to {high}'})"

@@ -83,15 +83,6 @@ def seed_mean(values: Mapping[int, float]) -> float:
     return fmean(values.values())
 
 
-def seed_count(seeds: int) -> str:
-    """How many seeds a number is of, in words.
-
-    >>> seed_count(1), seed_count(2)
-    ('1 seed', '2 seeds')
-    """
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
-
-
 @cache
 def t_quantile(probability: float, freedom: int) -> float:
     """The quantile of Student's t distribution, by bisection of its distribution function.

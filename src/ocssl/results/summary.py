@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ocssl.results.claims import MAIN
-from ocssl.results.differences import LEAST_SEEDS, seed_count, seed_mean
-from ocssl.results.names import heading
+from ocssl.results.differences import LEAST_SEEDS, seed_mean
+from ocssl.results.names import counted, heading
 from ocssl.results.sections import Section
 from ocssl.results.table import Value
 
@@ -62,4 +62,4 @@ def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str
 
 def _few(values: Mapping[int, float]) -> str:
     """How many seeds there are, where they are too few to compare."""
-    return seed_count(len(values)) if len(values) < LEAST_SEEDS else ""
+    return counted(len(values), "seed") if len(values) < LEAST_SEEDS else ""
