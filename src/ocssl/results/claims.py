@@ -122,13 +122,14 @@ def _above(store: Store, *, name: str, text: str, tables: Sequence[str], pairs: 
 
 def _stagnation(store: Store) -> Claim:
     found: dict[str, list[Comparison]] = {table: [] for table in PASSES}
-    planned = dict.fromkeys(PASSES, 0)
+    planned = {}
     for table in PASSES:
         section = _section(store, table)
-        for row in section.rows:
-            if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # it is in both tables
-                continue
-            planned[table] += 1
+        rows = [row for row in section.rows if row.name.endswith("-np6")]
+        if table != PASSES[0]:
+            rows = [row for row in rows if row.method]  # those without are in both tables
+        planned[table] = len(rows)
+        for row in rows:
             before = section.row(row.name.removesuffix("-np6") + "-np3")
             difference = paired_difference(row.ours.final, before.ours.final)
             if difference is not None:

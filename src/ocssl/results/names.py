@@ -12,8 +12,8 @@ from ocssl.common.console import short_value
 from ocssl.results.published import read_yaml
 
 MAX_PART_BYTES = 60  # of one part of a file name; file systems take 255 in all
-COSTS = ("stream_batch", "batch", "passes")
-FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
+COSTS = ("stream_batch", "batch", "passes")  # settings behind b_s, b and n_p
+ABSOLUTE_FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α", "average_power": "γ",
@@ -132,7 +132,7 @@ def without_folders(text: str) -> str:
     >>> without_folders("cannot read '/home/me/data/a.png': no space")
     "cannot read 'a.png': no space"
     """
-    return FOLDERS.sub("", text)
+    return ABSOLUTE_FOLDERS.sub("", text)
 
 
 def _cut(name: str) -> str:

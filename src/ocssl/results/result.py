@@ -178,7 +178,7 @@ class Result(BaseModel):
 
     @property
     def seed(self) -> int:
-        """Of weights and draws."""
+        """The seed of weights and random draws."""
         return int(self.config["seed"])
 
     @property

@@ -49,7 +49,7 @@ class SplitFeatures(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Their size in memory."""
         return sum(part.numel() * part.element_size() for part in self)
 
 

@@ -61,10 +61,10 @@ class Progress(AbstractContextManager["Progress"]):
         """Leave the terminal as it was."""
 
     def update(self, status: Status, *, important: bool = False) -> None:
-        """The run got further."""
+        """Show where the run is."""
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Work besides training got so far."""
+        """Show how far work besides training is."""
 
     def info(self, text: str) -> None:
         """Print a line."""
