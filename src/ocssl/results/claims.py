@@ -30,8 +30,6 @@ BASIS = (
     "t-interval in brackets; where it contains 0, the comparison is open."
 )
 Answer = Literal["yes", "no", "in part", "not run yet"]
-Pair = tuple[str, str]
-"""Names of two rows of a table."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,8 @@ def claims(store: Store) -> list[Claim]:
 # ---------------------------------------------------------------------- the claims
 
 
-def _above(store: Store, *, name: str, text: str, tables: Sequence[str], pairs: Sequence[Pair]) -> Claim:
-    """In each table, the first row of each pair is above the second."""
+def _above(store: Store, *, name: str, text: str, tables: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Claim:
+    """In each table, the first row of each pair, by name, is above the second."""
     found = {table: _compared(_section(store, table), pairs) for table in tables}
     return _claim(name, text, "Differences of Final, in points.", found, dict.fromkeys(tables, len(pairs)))
 
@@ -269,7 +267,7 @@ def _section(store: Store, table: str) -> Section:
 
 
 def _compared(
-    section: Section, pairs: Iterable[Pair], *, number: str = "final", where: bool = True
+    section: Section, pairs: Iterable[tuple[str, str]], *, number: str = "final", where: bool = True
 ) -> list[Comparison]:
     """The first row of each pair less the second, where both were run."""
     place = f"{_where(section)}, " if where else ""
