@@ -80,9 +80,10 @@ def _authors(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What the authors' protocol implies; their order of classes only for the sets that they used."""
     if chosen.get("protocol") != "authors":
         return {}
-    read, ordered = read_names(chosen), chosen.get("dataset", "cifar100") in authors.CLASS_ORDERS
-    implied = {name: value for name, value in AUTHORS.items() if name in read}
-    return {name: value for name, value in implied.items() if name != "class_order" or ordered} | {"variant": "authors"}
+    read = read_names(chosen)
+    if chosen.get("dataset", "cifar100") not in authors.CLASS_ORDERS:
+        read.discard("class_order")
+    return {name: value for name, value in AUTHORS.items() if name in read} | {"variant": "authors"}
 
 
 def _iid(chosen: Mapping[str, Any]) -> dict[str, Any]:
