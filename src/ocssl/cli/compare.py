@@ -13,6 +13,8 @@ import typer
 
 from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, plain_console
 from ocssl.cli.show import words
+from ocssl.common.console import short_count
+from ocssl.common.files import check_output
 
 if TYPE_CHECKING:
     from ocssl.results import Group, Result, ResultFile, Table
@@ -31,7 +33,6 @@ def compare(
 
     Example: ocssl compare runs/* --plot curves.png --differences best
     """
-    from ocssl.common.files import check_output
     from ocssl.results import read_result
     from ocssl.results.build import LEGEND, differences_table
     from ocssl.results.render import print_table, write_csv
@@ -100,7 +101,6 @@ def _labels(results: dict[Path, list[Result]]) -> tuple[str, list[str]]:
 
 def _comparison(title: str, groups: dict[str, Group]) -> Table:
     """A row for each experiment, and for each floor that the runs measured."""
-    from ocssl.common.console import short_count
     from ocssl.results import Table, TableColumn, TableRow, Value
     from ocssl.results.build import KNN, NUMBERS, named_seeds
     from ocssl.results.render import sparkline

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ocssl.cli.flags import ForceOption
+from ocssl.common.console import open_bars
+from ocssl.common.files import atomic_write, check_output, writing
+from ocssl.errors import DataError, MissingExtraError, OcsslError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -60,8 +63,6 @@ def demo(
     """
     from rich.console import Console
 
-    from ocssl.common.files import check_output, writing
-    from ocssl.errors import DataError, MissingExtraError
     from ocssl.results.render import to_rich
 
     console = Console(highlight=False, soft_wrap=True)
@@ -96,7 +97,6 @@ def _run(seeds: Iterable[int], folder: Path, images: int, quick: bool) -> Result
     """Each run has one thread: small networks gain little from more, and the last bits depend on their number."""
     from ocssl.device import threads
     from ocssl.engines import Job, make_engine
-    from ocssl.errors import OcsslError
     from ocssl.runs.naming import label, run_name
     from ocssl.runs.presets import resolve
 
@@ -124,7 +124,6 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
     """A bar for each run, which follows the run's metrics; in a log, a line for each probe."""
     from rich.progress import TextColumn
 
-    from ocssl.common.console import open_bars
     from ocssl.runs.folder import RunFolder
 
     over = Event()
@@ -178,9 +177,7 @@ def _table(results: Results) -> Table:
 
 def _draw(results: Results, path: Path) -> None:
     """Curves and their range over seeds, above a picture of each class where it arrives."""
-    from ocssl.common.files import atomic_write, writing
     from ocssl.data import shapes
-    from ocssl.errors import DataError
     from ocssl.results.names import STYLES, row_name
     from ocssl.results.render.figures import RC, Line, figure_bytes, need_matplotlib, plot_lines
     from ocssl.results.sections import FLOORS

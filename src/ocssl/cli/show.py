@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ocssl.cli.flags import plain_console
+from ocssl.common.console import duration, percent
+from ocssl.common.files import check_output
+from ocssl.errors import CheckpointError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,8 +60,6 @@ def _is_state(path: Path) -> bool:
 
 def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:
     """Print the life of a live learner, and return its settings."""
-    from ocssl.common.files import check_output
-    from ocssl.errors import CheckpointError
     from ocssl.live.life import along, is_state, life, settings_of
     from ocssl.results.render import sparkline
     from ocssl.results.render.figures import Line, draw_lines, plot_kind
@@ -85,8 +86,6 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, An
 
 
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
-    from ocssl.common.console import duration, percent
-
     yield "run", ", ".join(filter(None, (result.title, *words(result))))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
@@ -107,7 +106,6 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
-    from ocssl.errors import CheckpointError
     from ocssl.results.names import setting_text
     from ocssl.runs.naming import label, overrides
 
