@@ -86,7 +86,9 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, An
 
 
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
-    yield "run", ", ".join(filter(None, (result.title, *words(result))))
+    from ocssl.results.labels import measured_words
+
+    yield "run", ", ".join(filter(None, (result.title, *measured_words(result))))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
     yield "along", _along(result.curve)
@@ -137,14 +139,3 @@ def _matrix(result: Result) -> Table:
     columns = tuple(TableColumn(f"e{number + 1}") for number in range(len(result.experiences)))
     values = [tuple(Value(value, digits=0) for value in row) for row in result.matrix]
     return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
-
-
-def words(*results: Result) -> list[str]:
-    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
-    from ocssl.results.names import heading
-
-    result = results[0]
-    seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
-    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
-    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
-    return [*what, f"{heading(result.protocol)} protocol", images, seeds]
