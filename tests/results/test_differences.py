@@ -14,10 +14,10 @@ from scipy import stats
 
 from helpers.cli import Ocssl
 from helpers.results import PUBLISHED
-from ocssl.cli.compare import _comparison
 from ocssl.errors import ConfigError
 from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
 from ocssl.results.build import UNPAIRED, differences_table
+from ocssl.results.comparison import comparison_table
 from ocssl.results.differences import best_rows, paired_difference, t_quantile
 from ocssl.results.sections import best_groups
 
@@ -128,7 +128,7 @@ def test_compare_ranks_no_row_that_knows_more_than_the_stream() -> None:
     iid = [PUBLISHED / f"cifar100-simsiam-iid-high-clean-seed{seed}.json" for seed in range(3)]
     files = [ResultFile(path, read_result(path)) for path in (*FIFO, *iid)]
     groups = {name: Group(tuple(files[start : start + 3])) for start, name in ((0, "CLA-E"), (3, "ER"), (6, "i.i.d."))}
-    final = {row.label: (row.values[0].best, row.ranked) for row in _comparison("", groups).rows}
+    final = {row.label: (row.values[0].best, row.ranked) for row in comparison_table("", groups).rows}
     assert {name: final[name] for name in groups} == {
         "CLA-E": (True, True),
         "ER": (False, True),

@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. Every heavy import happens inside the command that needs it."""
+"""The command line: parses, calls, prints. What takes time to import is imported inside the command that needs it."""
 
 from __future__ import annotations
 

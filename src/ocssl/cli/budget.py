@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import plain_console
+from ocssl.common.console import shown
+from ocssl.errors import ConfigError
 
 PAPER_CBP = 3_726_000  # the high budget
 
@@ -26,8 +28,6 @@ def budget(
     from rich.table import Table
 
     from ocssl.budget import MAX_COUNT, plan
-    from ocssl.common.console import shown
-    from ocssl.errors import ConfigError
 
     for value in (cbp, samples, stream_batch, views, batch, passes):
         if value is not None and value > MAX_COUNT:
@@ -61,8 +61,6 @@ def affordable(cbp: int, unit: int, smallest: int, batch: int | None, passes: in
     >>> affordable(270_000, 2 * 4500, smallest=10, batch=None, passes=None)
     [(30, 1), (15, 2), (10, 3)]
     """
-    from ocssl.errors import ConfigError
-
     least = unit * (batch or smallest) * (passes or 1)
     if cbp < least:
         raise ConfigError(f"{cbp} CBP do not pay for that; the least is {least}")

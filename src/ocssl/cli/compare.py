@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import combinations
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, plain_console
-from ocssl.cli.show import words
-
-if TYPE_CHECKING:
-    from ocssl.results import Group, Result, ResultFile, Table
+from ocssl.common.files import check_output
 
 
 def compare(
@@ -32,18 +25,18 @@ def compare(
 
     Example: ocssl compare runs/* --plot curves.png --differences best
     """
-    from ocssl.common.files import check_output
     from ocssl.results import read_result
     from ocssl.results.build import LEGEND, differences_table
+    from ocssl.results.comparison import comparison_lines, comparison_table, group_runs, incomparable
     from ocssl.results.render import print_table, write_csv
-    from ocssl.results.render.figures import plot_kind
+    from ocssl.results.render.figures import draw_lines, plot_kind
 
     if plot is not None:
         check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
     found = {path.absolute(): read_result(path) for path in runs}
-    title, groups = _groups(found)
+    title, groups = group_runs(found)
     console = plain_console()
-    tables = [_comparison(title, groups)]
+    tables = [comparison_table(title, groups)]
     if differences is not None:
         tables.append(differences_table(groups, differences))
     if output is not None:
@@ -51,146 +44,14 @@ def compare(
     for table in tables:
         print_table(console, table)
     console.print(*LEGEND, style="dim")
-    for sentence in _warnings(found.values()):
+    for sentence in incomparable(found.values()):
         console.print(sentence, style="yellow")
     if output is not None:
         console.print(f"wrote {output}")
     if plot is not None:
-        _draw(groups, plot)
+        draw_lines(comparison_lines(groups), plot)
         console.print(f"wrote {plot}")
 
 
 def _result_files(runs: Iterable[Path]) -> list[Path]:
     return [run / "result.json" if run.is_dir() else run for run in runs]
-
-
-def _groups(results: dict[Path, Result]) -> tuple[str, dict[str, Group]]:
-    """The words that all runs share, and the runs by their other words; seeds of one experiment stand together."""
-    from ocssl.results import Group, ResultFile
-
-    files = [ResultFile(path, result) for path, result in results.items()]
-    copies = Counter((file.experiment, file.result.seed) for file in files)
-    together: list[list[ResultFile]] = []
-    for file in files:
-        same = [group for group in together if group[0].experiment == file.experiment]
-        alike = [group for group in same if group[0].result.same_stream(file.result)]
-        if alike and copies[file.experiment, file.result.seed] == 1:
-            alike[0].append(file)
-        else:
-            together.append([file])
-    title, labels = _labels({group[0].path: [file.result for file in group] for group in together})
-    return title, {label: Group(tuple(group)) for label, group in zip(labels, together, strict=True)}
-
-
-def _labels(results: dict[Path, list[Result]]) -> tuple[str, list[str]]:
-    """The words that all groups share, and the others of each; with a part of its path where these are the same."""
-    from ocssl.results.labels import row_labels
-
-    rows, settings = row_labels([group[0] for group in results.values()])
-    said = [words(*group) for group in results.values()]
-    shared = [place for place, parts in enumerate(zip(*said, strict=True)) if len(set(parts)) == 1]
-    title = ", ".join([*(said[0][place] for place in shared if said[0][place]), *settings])
-    others = [[part for place, part in enumerate(own) if part and place not in shared] for own in said]
-    labels = [", ".join([row, *parts]) for row, parts in zip(rows, others, strict=True)]
-    folder = os.path.commonpath([path.parent for path in results])
-    return title, [
-        label if labels.count(label) == 1 else f"{label} ({os.path.relpath(path, folder)})"
-        for label, path in zip(labels, results, strict=True)
-    ]
-
-
-def _comparison(title: str, groups: dict[str, Group]) -> Table:
-    """A row for each experiment, and for each floor that the runs measured."""
-    from ocssl.common.console import short_count
-    from ocssl.results import Table, TableColumn, TableRow, Value
-    from ocssl.results.build import KNN, NUMBERS, named_seeds
-    from ocssl.results.render import sparkline
-    from ocssl.results.sections import BOUNDS, best_groups
-
-    numbers = {number: f"{name} %" for number, name in {**NUMBERS, **KNN}.items()}
-    ranked = {label: group for label, group in groups.items() if group.files[0].result.strategy not in BOUNDS}
-    best = {number: best_groups(ranked, number) for number in numbers}
-    titles = (*numbers.values(), "forgetting", "seeds", "CBP")
-    rows = []
-    for label, group in groups.items():
-        values = [Value.over(getattr(group, number), best=label in best[number]) for number in numbers]
-        more = (
-            Value.over(group.forgetting),
-            named_seeds(group.runs),
-            Value(text=short_count(round(group.cbp or 0))),
-        )
-        along = Value(text=sparkline((group.curve or {"mean": []})["mean"]))
-        rows.append(TableRow(label, (*values, *more, along), ranked=label in ranked))
-    for label, floor in _floors(groups):
-        values = [Value.over(getattr(floor, number)) for number in numbers]
-        values += [Value(text=""), named_seeds(floor.final), *[Value(text="")] * 2]
-        rows.append(TableRow(label, tuple(values), ranked=False))
-    left = ("seeds", "along the stream")
-    columns = [TableColumn(name, align="left" if name in left else "right") for name in (*titles, "along the stream")]
-    return Table(title, tuple(columns), tuple(rows), label="run")
-
-
-def _floors(groups: dict[str, Group]) -> Iterator[tuple[str, Group]]:
-    """Each floor that was measured, once for each data set, protocol, kind of images and way to measure it."""
-    from ocssl.results import Group
-    from ocssl.results.names import heading
-    from ocssl.results.sections import FLOORS
-
-    files = [file for group in groups.values() for file in group.files]
-    measured: dict[tuple[Any, ...], list[ResultFile]] = {}
-    for file in files:
-        for name in file.result.references:
-            measured.setdefault((file.result.measure, name), []).append(file)
-    protocols, images = ({getattr(file.result, name) for file in files} for name in ("protocol", "measured_on"))
-    for (measure, name), having in measured.items():
-        dataset, protocol, kind, _ = measure
-        label = [f"{dataset} {FLOORS.get(name, f'{name} encoder')}"]
-        label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
-        label += [f"{kind} images"] if len(images) > 1 else []
-        for differing, alike in _measured_alike(having, name).items():
-            yield ", ".join([*label, *differing]), Group(tuple(alike), floor=name)
-
-
-def _measured_alike(files: list[ResultFile], floor: str) -> dict[tuple[str, ...], list[ResultFile]]:
-    """Files that measured a floor in the same way, by the settings that tell the ways apart."""
-    from ocssl.results.names import setting_text
-    from ocssl.results.sections import floor_settings
-
-    settings = [floor_settings(file.result, floor) for file in files]
-    names = dict.fromkeys(name for own in settings for name in own)
-    differing = [name for name in names if any(own.get(name) != settings[0].get(name) for own in settings)]
-    found: dict[tuple[str, ...], list[ResultFile]] = {}
-    for file, own in zip(files, settings, strict=True):
-        found.setdefault(tuple(setting_text(name, own.get(name)) for name in differing), []).append(file)
-    return found
-
-
-def _warnings(results: Iterable[Result]) -> Iterator[str]:
-    results = list(results)
-    if len({result.protocol for result in results}) > 1:
-        yield "These runs follow different protocols; their numbers do not compare."
-    if len({result.measured_on for result in results}) > 1:
-        yield "Some of these runs were measured on validation images, others on test images."
-    if len({result.crops for result in results}) > 1:
-        yield "Some of these runs were measured with several crops of each image; their numbers do not compare."
-    online = [result for result in results if result.strategy != "iid"]
-    if not all(one.dataset == other.dataset and one.same_stream(other) for one, other in combinations(online, 2)):
-        yield "These runs saw different streams."
-
-
-def _draw(groups: dict[str, Group], path: Path) -> None:
-    """A curve for each experiment, and a level line for each encoder that one began with."""
-    from ocssl.results.render.figures import Line, draw_lines
-    from ocssl.results.sections import ENCODERS
-
-    lines = [
-        Line(label, along["x"], along["mean"], along["low"], along["high"])
-        for label, group in groups.items()
-        if (along := group.curve)
-    ]
-    lines += [
-        Line(label, (), [mean(floor.final.values())], dash="2 3")
-        for label, floor in _floors(groups)
-        if floor.floor in ENCODERS
-    ]
-    draw_lines(lines, path)

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ocssl.cli.flags import ForceOption, plain_console
+from ocssl.common.files import MARK, atomic_write, check_output, writing
+from ocssl.errors import DataError
 
 app = typer.Typer(no_args_is_help=True, help="Image sets: what is there, what is missing, what it looks like.")
 
@@ -128,10 +130,8 @@ def preview(
     """Draw samples and their augmented views, in the clean and in the authors' order."""
     from PIL.PngImagePlugin import PngInfo
 
-    from ocssl.common.files import MARK, atomic_write, check_output, writing
     from ocssl.data import load
     from ocssl.data.preview import check_grid, preview_grid
-    from ocssl.errors import DataError
     from ocssl.live.sources import source_paths
 
     check_output(output, "png", inputs=source_paths(address), force=force)

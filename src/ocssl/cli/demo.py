@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ocssl.cli.flags import ForceOption
+from ocssl.common.console import open_bars
+from ocssl.common.files import atomic_write, check_output, writing
+from ocssl.errors import DataError, MissingExtraError, OcsslError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -41,7 +44,7 @@ RUNS: tuple[dict[str, Any], ...] = (
 """All train on 60 images for each 10 that arrive. Learning rates go with the batch."""
 QUICK = {"image_size": 16, "samples_per_class": 11, "backbone": "convnet-w4", "probe": {"max_epochs": 5}}
 STREAM, POINTS = 3600, 6  # images that arrive, and measurements that the table shows
-REFERENCES = {"raw pixels": "pixels", "colour histogram": "histogram", "untrained encoder": "untrained"}
+REFERENCES = ("pixels", "histogram", "untrained")  # floors, in the order of the table
 
 Results = Mapping[str, list["Result"]]  # by label of the strategy, a result for each seed
 
@@ -60,8 +63,6 @@ def demo(
     """
     from rich.console import Console
 
-    from ocssl.common.files import check_output, writing
-    from ocssl.errors import DataError, MissingExtraError
     from ocssl.results.render import to_rich
 
     console = Console(highlight=False, soft_wrap=True)
@@ -96,7 +97,6 @@ def _run(seeds: Iterable[int], folder: Path, images: int, quick: bool) -> Result
     """Each run has one thread: small networks gain little from more, and the last bits depend on their number."""
     from ocssl.device import threads
     from ocssl.engines import Job, make_engine
-    from ocssl.errors import OcsslError
     from ocssl.runs.naming import label, run_name
     from ocssl.runs.presets import resolve
 
@@ -124,7 +124,6 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
     """A bar for each run, which follows the run's metrics; in a log, a line for each probe."""
     from rich.progress import TextColumn
 
-    from ocssl.common.console import open_bars
     from ocssl.runs.folder import RunFolder
 
     over = Event()
@@ -157,15 +156,16 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
 
 def _table(results: Results) -> Table:
     from ocssl.results import Table, TableColumn, TableRow, Value
+    from ocssl.results.sections import FLOORS
 
     first, *_ = baseline = results["CLA-E"]
     step = len(first.curve) // POINTS
     columns = [*map(str, first.borders[step - 1 :: step]), "avg", "k-NN", "s"]
     rows = []
-    for label, name in REFERENCES.items():
+    for name in REFERENCES:
         level = Value(fmean(run.references[name] for run in baseline), digits=1)
         knn = Value(fmean(run.knn_references[name] for run in baseline), digits=1)
-        rows.append(TableRow(label, (*[level] * (POINTS + 1), knn, Value(text="")), ranked=False))
+        rows.append(TableRow(FLOORS[name], (*[level] * (POINTS + 1), knn, Value(text="")), ranked=False))
     for label, runs in results.items():
         means = [fmean(values) for values in zip(*(run.curve for run in runs), strict=True)]
         seconds = fmean(run.train_seconds + run.eval_seconds for run in runs)
@@ -177,11 +177,10 @@ def _table(results: Results) -> Table:
 
 def _draw(results: Results, path: Path) -> None:
     """Curves and their range over seeds, above a picture of each class where it arrives."""
-    from ocssl.common.files import atomic_write, writing
     from ocssl.data import shapes
-    from ocssl.errors import DataError
     from ocssl.results.names import STYLES, row_name
     from ocssl.results.render.figures import RC, Line, figure_bytes, need_matplotlib, plot_lines
+    from ocssl.results.sections import FLOORS
 
     need_matplotlib()
     from matplotlib import rc_context
@@ -189,9 +188,9 @@ def _draw(results: Results, path: Path) -> None:
 
     first, *_ = baseline = results["CLA-E"]
     lines = []
-    for label, name in REFERENCES.items():
+    for name in REFERENCES:
         level = fmean(run.references[name] for run in baseline)
-        lines.append(Line(f"{label}  {level:.0f} %", (), [level]))
+        lines.append(Line(f"{FLOORS[name]}  {level:.0f} %", (), [level]))
     for label, runs in results.items():
         along = list(zip(*((run.references["untrained"], *run.curve) for run in runs), strict=True))
         mean, low, high = ([measure(values) for values in along] for measure in (fmean, min, max))

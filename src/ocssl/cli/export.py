@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import ForceOption
+from ocssl.common.files import check_output
+from ocssl.errors import ConfigError
 
 
 def export(
@@ -26,8 +28,6 @@ def export(
 
     Example: ocssl export robot/encoder --to onnx -o encoder.onnx
     """
-    from ocssl.common.files import check_output
-    from ocssl.errors import ConfigError
     from ocssl.export import load
     from ocssl.export.formats import SUFFIXES, check_uint8, formats
     from ocssl.export.formats import export as write

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ocssl.cli.flags import plain_console, registries
+from ocssl.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,8 +33,6 @@ def list_names(
     Example: ocssl list strategies, or: ocssl list settings
     """
     from rich.table import Table
-
-    from ocssl.errors import ConfigError
 
     if markdown:
         if kind != "settings" or name is not None:

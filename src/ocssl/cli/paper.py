@@ -20,6 +20,9 @@ from ocssl.cli.flags import (
     line_printer,
     plain_console,
 )
+from ocssl.common.console import short_value
+from ocssl.common.signals import Interrupted
+from ocssl.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +137,6 @@ def show(
 
     Example: ocssl paper show high-simsiam --differences cla-e
     """
-    from ocssl.errors import ConfigError
     from ocssl.results import find_table, sections_of
     from ocssl.results.build import LEGEND, section_differences, terminal_table
     from ocssl.results.render import print_table, write_csv
@@ -201,7 +203,6 @@ def run(
     Example: ocssl paper run high-simsiam buffers --seeds 0,1,2 --methods er,cla-e
     """
     from ocssl.engines import make_engine
-    from ocssl.errors import ConfigError
     from ocssl.paper import join_plans, make_plan, run_missing, select_rows
     from ocssl.paper.plan import choose_dataset
     from ocssl.paper.tuned import keep_values, merge_values
@@ -253,8 +254,6 @@ def run(
 
 def _with_values(rows: Sequence[PaperRow], values: TunedValues) -> tuple[PaperRow, ...]:
     """The rows that have tuned values; it is refused if none has."""
-    from ocssl.errors import ConfigError
-
     found = tuple(row for row in rows if row.name in values)
     if not found:
         raise ConfigError(f"none of these rows has tuned values; they are for {', '.join(values) or 'no row'}")
@@ -263,8 +262,6 @@ def _with_values(rows: Sequence[PaperRow], values: TunedValues) -> tuple[PaperRo
 
 def _print_outcomes(console: Console, outcomes: Iterable[RunOutcome]) -> int:
     """A line for each run when it ends; how many failed."""
-    from ocssl.common.signals import Interrupted
-
     failed = 0
     try:
         for outcome in outcomes:
@@ -298,7 +295,6 @@ def tune(
     Example: ocssl paper tune views --methods cla-b,cassle --workers 8
     """
     from ocssl.engines import make_engine
-    from ocssl.errors import ConfigError
     from ocssl.paper.plan import choose_dataset, configure
     from ocssl.paper.tuned import tuning_settings
     from ocssl.results import find_table
@@ -336,7 +332,6 @@ def tune(
 
 def _print_grid(plan: Sweep, place: Path) -> int:
     """A line on the grid of a row, whose name its folder has; how many of its configurations are left."""
-    from ocssl.common.console import short_value
     from ocssl.sweeps.log import TrialLog
 
     space = {setting: dict.fromkeys(plan.options(setting)) for setting in plan.space}
@@ -373,8 +368,6 @@ def _open(results: Path, *, new: bool = False) -> Store:
 
 
 def _check_protocol(table: PaperTable, protocol: ProtocolOption) -> None:
-    from ocssl.errors import ConfigError
-
     if protocol not in table.protocols:
         raise ConfigError(f"table '{table.id}' is of the protocol {' or '.join(table.protocols)}, not {protocol}")
 
@@ -432,8 +425,6 @@ def _words(texts: list[str] | None) -> list[str]:
 
 
 def _seeds(texts: list[str] | None) -> list[int]:
-    from ocssl.errors import ConfigError
-
     words = list(dict.fromkeys(_words(texts)))
     for word in words:
         if not word.isdecimal():

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import complete_datasets, given
+from ocssl.errors import ConfigError
 
 SETTINGS = ("data_root", "samples_per_class", "eval_crops", "device")
 
@@ -26,7 +27,6 @@ def probe(
 
     Example: ocssl probe runs/mine --dataset svhn
     """
-    from ocssl.errors import ConfigError
     from ocssl.live.life import is_state, probe_state
     from ocssl.runs.evaluate import evaluate_on
     from ocssl.runs.progress import make_progress

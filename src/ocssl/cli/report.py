@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import ForceOption
+from ocssl.errors import MissingExtraError
 
 
 def _complete_formats(incomplete: str) -> list[str]:
@@ -35,7 +36,6 @@ def report(
 
     Example: ocssl report results -o report
     """
-    from ocssl.errors import MissingExtraError
     from ocssl.results import read_report
     from ocssl.results.render import FORMATS, write_report
     from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib

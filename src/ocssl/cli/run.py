@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ocssl.cli.flags import given
+from ocssl.errors import ConfigError, OcsslError, PeerError
 
 if TYPE_CHECKING:
     from ocssl.results.result import Result
@@ -39,7 +40,6 @@ def run(
     Example: ocssl run --dataset cifar100 --strategy cla-e --budget high
     """
     from ocssl.distributed import process_group
-    from ocssl.errors import ConfigError, OcsslError, PeerError
     from ocssl.runs.config import merged, read_settings
     from ocssl.runs.progress import make_progress
 
@@ -76,7 +76,6 @@ def _start(settings: dict[str, Any], output: Path | None, progress: Progress) ->
 
 
 def _resume(run: Path, output: Path | None, settings: dict[str, Any], progress: Progress, force: bool) -> str:
-    from ocssl.errors import ConfigError
     from ocssl.runs.run import read_finished, resume
 
     if output is not None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ocssl.cli.flags import plain_console
+from ocssl.common.console import duration, percent
+from ocssl.common.files import check_output
+from ocssl.errors import CheckpointError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,8 +60,6 @@ def _is_state(path: Path) -> bool:
 
 def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:
     """Print the life of a live learner, and return its settings."""
-    from ocssl.common.files import check_output
-    from ocssl.errors import CheckpointError
     from ocssl.live.life import along, is_state, life, settings_of
     from ocssl.results.render import sparkline
     from ocssl.results.render.figures import Line, draw_lines, plot_kind
@@ -85,9 +86,9 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, An
 
 
 def _summary(result: Result) -> Iterator[tuple[str, str]]:
-    from ocssl.common.console import duration, percent
+    from ocssl.results.labels import measured_words
 
-    yield "run", ", ".join(filter(None, (result.title, *words(result))))
+    yield "run", ", ".join(filter(None, (result.title, *measured_words(result))))
     yield "Final", f"{percent(result.final)} %"
     yield "Avg", f"{percent(result.avg)} %"
     yield "along", _along(result.curve)
@@ -107,7 +108,6 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
-    from ocssl.errors import CheckpointError
     from ocssl.results.names import setting_text
     from ocssl.runs.naming import label, overrides
 
@@ -139,14 +139,3 @@ def _matrix(result: Result) -> Table:
     columns = tuple(TableColumn(f"e{number + 1}") for number in range(len(result.experiences)))
     values = [tuple(Value(value, digits=0) for value in row) for row in result.matrix]
     return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
-
-
-def words(*results: Result) -> list[str]:
-    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
-    from ocssl.results.names import heading
-
-    result = results[0]
-    seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
-    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
-    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
-    return [*what, f"{heading(result.protocol)} protocol", images, seeds]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ocssl.cli.flags import EngineName, deadline, line_printer, plain_console
+from ocssl.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from ocssl.sweeps.log import Trial, TrialLog
@@ -43,7 +45,6 @@ def sweep(
     """
     from ocssl.common.yaml import assignments
     from ocssl.engines import make_engine
-    from ocssl.errors import ConfigError
     from ocssl.results.render.terminal import to_rich
     from ocssl.runs.config import read_settings
     from ocssl.sweeps.driver import go_on, read_started, resume_sweep, start_sweep
@@ -79,9 +80,6 @@ def sweep(
 
 def _print_best(plan: Sweep, log: TrialLog, best: Trial, place: Path) -> None:
     """Draw the scores, and say how the best configuration is run and whether a better one may lie beyond it."""
-    import shlex
-
-    from ocssl.errors import MissingExtraError
     from ocssl.plugins import as_flags
     from ocssl.sweeps.report import at_edges, plot_scores
 
@@ -89,7 +87,7 @@ def _print_best(plan: Sweep, log: TrialLog, best: Trial, place: Path) -> None:
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
-    typer.echo(" ".join(["best: ocssl run --config", shlex.quote(str(place / "best.yaml")), *as_flags()]))
+    typer.echo(" ".join(["best: ocssl run --config", quote(str(place / "best.yaml")), *as_flags()]))
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best):
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from statistics import fmean
 from typing import Literal, NamedTuple
 
 from ocssl.common.console import short_count
 from ocssl.errors import ConfigError
 from ocssl.registry import unknown
-from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference
+from ocssl.results.differences import LEAST_SEEDS, LEVEL, paired_difference, seed_mean
 from ocssl.results.names import heading, row_name, setting_text, style_name
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.report import Report
@@ -255,7 +254,7 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
         groups: by label.
         to: the label of the one, or ``best`` for the highest Final.
     """
-    finals = {label: fmean(group.final.values()) for label, group in groups.items() if group.final and not group.floor}
+    finals = {label: seed_mean(group.final) for label, group in groups.items() if group.final and not group.floor}
     if to == "best" and len({groups[label].files[0].result.measure for label in finals}) > 1:
         raise ConfigError(
             "no row is the best, since they differ in data set, protocol, images or crops; name one instead of 'best'"

@@ -6,14 +6,14 @@ against it, or is open: over three or more common seeds a difference is open whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from statistics import fmean
 from typing import Literal
 
-from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_count
-from ocssl.results.names import heading, row_label, row_name
+from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_mean
+from ocssl.results.names import counted, heading, row_label, row_name
 from ocssl.results.read import Store
 from ocssl.results.result import trained_on
 from ocssl.results.sections import Section, sections_of
@@ -112,29 +112,29 @@ def claims(store: Store) -> list[Claim]:
 # ---------------------------------------------------------------------- the claims
 
 
-def _above_iid(store: Store) -> Claim:
-    pairs = [("cla-r", "iid"), ("cla-e", "iid")]
-    found = {table: _all_compared(store, table, pairs) for table in MAIN}
-    text, note = "CLA ends above i.i.d. training at equal CBP.", "Differences of Final, in points."
-    return _claim("iid", text, note, found, dict.fromkeys(MAIN, len(pairs)))
+def _above(store: Store, *, name: str, text: str, tables: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Claim:
+    """In each table, the first row of each pair, by name, is above the second."""
+    found = {table: _compared(_section(store, table), pairs) for table in tables}
+    return _claim(name, text, "Differences of Final, in points.", found, dict.fromkeys(tables, len(pairs)))
 
 
 def _stagnation(store: Store) -> Claim:
     found: dict[str, list[Comparison]] = {table: [] for table in PASSES}
-    planned = dict.fromkeys(PASSES, 0)
+    planned = {}
     for table in PASSES:
         section = _section(store, table)
-        for row in section.rows:
-            if not row.name.endswith("-np6") or (table != PASSES[0] and row.method is None):  # it is in both tables
-                continue
-            planned[table] += 1
+        rows = [row for row in section.rows if row.name.endswith("-np6")]
+        if table != PASSES[0]:
+            rows = [row for row in rows if row.method]  # those without are in both tables
+        planned[table] = len(rows)
+        for row in rows:
             before = section.row(row.name.removesuffix("-np6") + "-np3")
             difference = paired_difference(row.ours.final, before.ours.final)
             if difference is not None:
                 rises = difference.mean >= STAGNANT
                 iid = row.name.startswith("iid")
                 where = _where(section) if row.method else heading(section.table.budget)
-                text = f"{where}, {row.label.partition(',')[0]} {_signed(difference.mean)}{_seeds(difference)}"
+                text = f"{where}, {row.label.partition(',')[0]} {_points(difference)}"
                 found[table].append(Comparison(rises if iid else not rises, text))
     note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
@@ -143,8 +143,9 @@ def _stagnation(store: Store) -> Claim:
 
 def _fifo(store: Store) -> Claim:
     pairs = [(f"{one}+fifo", f"{one}+{memory}") for one in ("cla-r", "cla-e") for memory in ("reservoir", "minred")]
-    found = _all_compared(store, "buffers", pairs, where=False)
-    near = _all_compared(store, "buffers", pairs, number="knn_final", where=False)
+    section = _section(store, "buffers")
+    found = _compared(section, pairs, where=False)
+    near = _compared(section, pairs, number="knn_final", where=False)
     said = f"Final by linear probe, in points. By k-NN: {'; '.join(one.text for one in near)}." if near else ""
     return _claim("memory", "FIFO is the best memory for CLA.", said, {"buffers": found}, {"buffers": len(pairs)})
 
@@ -159,11 +160,11 @@ def _downstream(store: Store) -> Claim:
         cla_r = section.row("cla-r")
         others = [row for row in section.rows if row is not cla_r and row.ours.final]
         if cla_r.ours.final and others:
-            best = max(others, key=lambda row: _mean(row.ours.final))
+            best = max(others, key=lambda row: seed_mean(row.ours.final))
             counted = f", the highest of {len(others)} of {len(section.rows) - 1} other rows"
-            found += [replace(one, text=one.text + counted) for one in _compared(section, "cla-r", best.name)]
+            found += [replace(one, text=one.text + counted) for one in _compared(section, [("cla-r", best.name)])]
         if not all(row.ours.final for row in section.rows):
-            missing.append(_run(table))
+            missing.append(f"ocssl paper run {table}")
     text, note = "CLA-R is best on other data sets.", "Differences of the linear probe on SVHN, in points."
     return Claim("downstream", text, tuple(found), note, tuple(missing), planned=len(tables))
 
@@ -178,7 +179,7 @@ def _learning_rates(store: Store) -> Claim:
         if known and alone and one.budget in ("high", "low") and group.final:
             best = tried.setdefault((one.budget, row_name(one.strategy, one.memory)), {})
             lr = float(one.config["lr"])
-            best[lr] = max(best.get(lr, 0.0), _mean(group.final))
+            best[lr] = max(best.get(lr, 0.0), seed_mean(group.final))
     tables, aligned = {"high": "high-simsiam", "low": "views"}, ("cla-r", "cla-e", "cassle-r")
     found: dict[str, list[Comparison]] = {budget: [] for budget in tables}
     for budget in tables:
@@ -214,7 +215,7 @@ def _times(store: Store) -> Claim:
     for what, names in sets.items():
         groups = [rows[name].ours for name in names if name in rows]
         if len(groups) > 1 and len({group.devices for group in groups}) == 1:
-            rates = [_mean(group.seconds) / (group.cbp or 1) for group in groups]
+            rates = [seed_mean(group.seconds) / (group.cbp or 1) for group in groups]
             spread = max(rates) / min(rates)
             found.append(Comparison(spread <= SAME_RATE, f"{what}: {spread:.2f}"))
     note = f"Factors between times per CBP; up to {SAME_RATE:g} counts as proportional."
@@ -222,23 +223,26 @@ def _times(store: Store) -> Claim:
     return _claim("time", text, note, {"times": found}, {"times": 2 * every + 1})
 
 
-def _pretraining(store: Store) -> Claim:
-    pairs = [("cla-r-iid", "iid-whole"), ("cla-e-iid", "iid-whole")]
-    tables = ("pretraining-simsiam", "pretraining-simclr")
-    found = {table: _all_compared(store, table, pairs) for table in tables}
-    text = "Early pretraining with CLA helps i.i.d. training at equal CBP."
-    note = "Differences of Final, in points."
-    return _claim("pretraining", text, note, found, dict.fromkeys(tables, len(pairs)))
-
-
 CLAIMS: tuple[Callable[[Store], Claim], ...] = (
-    _above_iid,
+    partial(
+        _above,
+        name="iid",
+        text="CLA ends above i.i.d. training at equal CBP.",
+        tables=MAIN,
+        pairs=[("cla-r", "iid"), ("cla-e", "iid")],
+    ),
     _stagnation,
     _fifo,
     _downstream,
     _learning_rates,
     _times,
-    _pretraining,
+    partial(
+        _above,
+        name="pretraining",
+        text="Early pretraining with CLA helps i.i.d. training at equal CBP.",
+        tables=("pretraining-simsiam", "pretraining-simclr"),
+        pairs=[("cla-r-iid", "iid-whole"), ("cla-e-iid", "iid-whole")],
+    ),
 )
 
 
@@ -253,13 +257,8 @@ def _claim(
     Args:
         found, planned: by table.
     """
-    missing = tuple(_run(table) for table, wanted in planned.items() if len(found[table]) < wanted)
+    missing = tuple(f"ocssl paper run {table}" for table, wanted in planned.items() if len(found[table]) < wanted)
     return Claim(name, text, tuple(chain(*found.values())), note, missing, sum(planned.values()))
-
-
-def _run(table: str) -> str:
-    """The command that fills a table."""
-    return f"ocssl paper run {table}"
 
 
 def _section(store: Store, table: str) -> Section:
@@ -267,42 +266,28 @@ def _section(store: Store, table: str) -> Section:
     return next(section for section in found if trained_on(section.dataset) == DATASET)
 
 
-def _all_compared(
-    store: Store, table: str, pairs: Iterable[tuple[str, str]], *, number: str = "final", where: bool = True
-) -> list[Comparison]:
-    """Every pair of rows of a table that was run."""
-    section = _section(store, table)
-    return [one for pair in pairs for one in _compared(section, *pair, number=number, where=where)]
-
-
 def _compared(
-    section: Section, first: str, second: str, *, number: str = "final", where: bool = True
-) -> Iterator[Comparison]:
-    """The first row less the second, where both were run."""
-    one, other = section.row(first), section.row(second)
-    difference = paired_difference(getattr(one.ours, number), getattr(other.ours, number))
-    if difference is None:
-        return
-    is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
+    section: Section, pairs: Iterable[tuple[str, str]], *, number: str = "final", where: bool = True
+) -> list[Comparison]:
+    """The first row of each pair less the second, where both were run."""
     place = f"{_where(section)}, " if where else ""
-    text = f"{place}{one.label} less {other.label}: {_signed(difference.mean)}{_seeds(difference)}"
-    yield Comparison(None if is_open else difference.mean > 0, text)
+    found = []
+    for first, second in pairs:
+        one, other = section.row(first), section.row(second)
+        difference = paired_difference(getattr(one.ours, number), getattr(other.ours, number))
+        if difference is not None:
+            is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
+            text = f"{place}{one.label} less {other.label}: {_points(difference)}"
+            found.append(Comparison(None if is_open else difference.mean > 0, text))
+    return found
 
 
 def _where(section: Section) -> str:
     return ", ".join(map(heading, filter(None, (section.table.budget, section.method))))
 
 
-def _seeds(difference: Difference) -> str:
-    """How sure a difference is, in brackets."""
-    if difference.n < LEAST_SEEDS:
-        return f" ({seed_count(difference.n)})"
-    return f" ({_signed(difference.low)} to {_signed(difference.high)})"
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return fmean(values.values())
-
-
-def _signed(points: float) -> str:
-    return Value(points, digits=1, signed=True).plain()
+def _points(difference: Difference) -> str:
+    """A difference, with its interval, or how few seeds it is of, in brackets."""
+    ends = difference.mean, difference.low, difference.high
+    mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
+    return f"{mean} ({counted(difference.n, 'seed') if difference.n < LEAST_SEEDS else f'{low} to {high}'})"

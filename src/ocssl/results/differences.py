@@ -70,7 +70,7 @@ def best_rows(values: Mapping[str, Mapping[int, float]]) -> set[str]:
     >>> best_rows({"a": {0: 5.0}, "b": {0: 4.0, 1: 4.0, 2: 4.0}})
     set()
     """
-    best = max((row for row in values if values[row]), key=lambda row: fmean(values[row].values()), default=None)
+    best = max((row for row in values if values[row]), key=lambda row: seed_mean(values[row]), default=None)
     if best is None:
         return set()
     differences = {row: paired_difference(values[best], values[row]) for row in values if row != best}
@@ -78,13 +78,9 @@ def best_rows(values: Mapping[str, Mapping[int, float]]) -> set[str]:
     return {best, *(row for row, found in compared.items() if not found.excludes_zero)} if compared else set()
 
 
-def seed_count(seeds: int) -> str:
-    """How many seeds a number is of, in words.
-
-    >>> seed_count(1), seed_count(2)
-    ('1 seed', '2 seeds')
-    """
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+def seed_mean(values: Mapping[int, float]) -> float:
+    """The mean of values by seed."""
+    return fmean(values.values())
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ocssl.results.names import COSTS, SAID_IN_TITLES, setting_text
+from ocssl.results.names import COSTS, heading, setting_text
 from ocssl.results.result import Result
 
 
@@ -16,7 +16,7 @@ def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
     and memory, then those in which it differs from the paper's, unless all rows (of two or more) share them. Settings
     that no part of its run reads are left out.
     """
-    changed = [{name: value for name, value in r.overrides.items() if name not in SAID_IN_TITLES} for r in results]
+    changed = [result.labelled for result in results]
     first = changed[0] if len(results) > 1 else {}
     shared = {name: value for name, value in first.items() if all(own.get(name) == value for own in changed)}
     labels = []
@@ -29,6 +29,15 @@ def row_labels(results: Sequence[Result]) -> tuple[list[str], list[str]]:
         words = [setting_text(name, _setting(result, name)) for name in (*differing, *rest) if _reads(result, name)]
         labels.append(", ".join([result.label, *words]))
     return labels, [setting_text(name, value) for name, value in shared.items()]
+
+
+def measured_words(*results: Result) -> list[str]:
+    """Where and how runs of one experiment were measured, in a few words, some of them empty."""
+    result = results[0]
+    seeds = f"seed{'s' * (len(results) > 1)} {' '.join(str(seed) for seed in sorted(run.seed for run in results))}"
+    what = [heading(name or "") for name in (result.method, result.dataset, result.budget)]
+    images = "" if result.measured_on == "test" else f"on {result.measured_on} images"
+    return [*what, f"{heading(result.protocol)} protocol", images, seeds]
 
 
 def _reads(result: Result, name: str) -> bool:

@@ -12,9 +12,8 @@ from ocssl.common.console import short_value
 from ocssl.results.published import read_yaml
 
 MAX_PART_BYTES = 60  # of one part of a file name; file systems take 255 in all
-COSTS = ("stream_batch", "batch", "passes")
-SAID_IN_TITLES = ("evaluate", "measure_on", "eval_crops")
-FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
+COSTS = ("stream_batch", "batch", "passes")  # settings behind b_s, b and n_p
+ABSOLUTE_FOLDERS = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~%-]+/)+(?=[\w.@+~%-])")
 SYMBOLS = {
     "stream_batch": "b_s", "batch": "b", "passes": "n_p", "views": "n_v", "omega": "ω", "tau": "τ", "alpha": "α",
     "mix": "α", "average_power": "γ",
@@ -77,6 +76,15 @@ def setting_text(name: str, value: object) -> str:
     return f"{SYMBOLS.get(name, name)} {short_value(value)}"
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "seed"), counted(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of groups by names such as ``probe.lr``.
 
@@ -124,7 +132,7 @@ def without_folders(text: str) -> str:
     >>> without_folders("cannot read '/home/me/data/a.png': no space")
     "cannot read 'a.png': no space"
     """
-    return FOLDERS.sub("", text)
+    return ABSOLUTE_FOLDERS.sub("", text)
 
 
 def _cut(name: str) -> str:

@@ -86,15 +86,15 @@ def read_report(folder: str | Path, title: str = "Online continual self-supervis
 
 
 def _unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
-    """Sections of the experiments in no listed section: one for each images, crops, method, data set, protocol."""
+    """Sections of the experiments in no listed section, one for each :func:`_section_key`."""
     known = {group.experiment for section in listed for group in section.groups}
     left = [
         group
         for experiment, group in store.groups.items()
         if experiment not in known and not group.files[0].result.only_floors
     ]
-    for (images, crops, method, dataset, _), together in groupby(sorted(left, key=_kind), key=_kind):
-        groups = sorted(together, key=_place)
+    for (images, crops, method, dataset, _), together in groupby(sorted(left, key=_section_key), key=_section_key):
+        groups = sorted(together, key=_row_order)
         results = [group.files[0].result for group in groups]
         title = "other runs" + (f", {heading(method)}" if method else "")
         title += "" if images == "test" else f", measured on {images} images"
@@ -105,13 +105,14 @@ def _unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         yield replace(make_section(store, table, dataset, results[0].protocol, rows), shared=tuple(shared))
 
 
-def _kind(group: Group) -> tuple[str, ...]:
+def _section_key(group: Group) -> tuple[str, ...]:
+    """Images, crops, method, data set and protocol: groups that differ in one of them share no section."""
     result = group.files[0].result
     crops = "" if result.crops == 1 else str(result.crops)
     return result.measured_on, crops, result.method or "", result.dataset, result.protocol
 
 
-def _place(group: Group) -> tuple[Any, ...]:
+def _row_order(group: Group) -> tuple[Any, ...]:
     """Rows of one strategy stand together, in the order of what is usually varied."""
     result = group.files[0].result
     name = row_name(result.strategy, result.memory)

@@ -12,7 +12,7 @@ from ocssl.common.console import percent, shown
 from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, DataError, unreadable
 from ocssl.plugins import Plugin
-from ocssl.results.names import SAID_IN_TITLES, setting_text
+from ocssl.results.names import setting_text
 
 Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Protocol = Literal["clean", "authors"]
@@ -22,6 +22,8 @@ Block = tuple[int, int, int]
 
 REQUIRED = ("dataset", "protocol", "strategy", "method", "memory", "stream", "stream_batch", "batch", "passes", "seed")
 """Settings that tables and figures read."""
+MEASURING = ("evaluate", "measure_on", "eval_crops")
+"""Settings of how the encoder was measured, which labels leave out."""
 
 
 def _readable(config: dict[str, Any]) -> dict[str, Any]:
@@ -145,10 +147,14 @@ class Result(BaseModel):
         return self
 
     @property
+    def labelled(self) -> dict[str, Any]:
+        """The overrides that labels name: all but :data:`MEASURING`."""
+        return {name: value for name, value in self.overrides.items() if name not in MEASURING}
+
+    @property
     def title(self) -> str:
         """The label, and every setting that differs from the paper's."""
-        changed = {name: value for name, value in self.overrides.items() if name not in SAID_IN_TITLES}
-        return ", ".join([self.label, *(setting_text(name, value) for name, value in changed.items())])
+        return ", ".join([self.label, *(setting_text(name, value) for name, value in self.labelled.items())])
 
     @property
     def strategy(self) -> str:
@@ -172,7 +178,7 @@ class Result(BaseModel):
 
     @property
     def seed(self) -> int:
-        """Of weights and draws."""
+        """The seed of weights and random draws."""
         return int(self.config["seed"])
 
     @property

@@ -38,10 +38,10 @@ FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram":
 """Floors: what every encoder should beat, by name in result files, as tables label it."""
 
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
+"""Settings that every floor depends on, besides data set, protocol and images."""
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std", "weights")
-"""Settings that a floor depends on, besides data set, protocol and images; the second of an encoder only."""
 ENCODERS = {"untrained": NETWORK, "initial": (*NETWORK, "init_from")}
-"""Further settings of floors that are an encoder before its first image."""
+"""Floors that are an encoder before its first image, and the further settings that they depend on."""
 
 UNLISTED = "other"  # begins the ids of sections that are no table of the paper
 FLOOR_STYLE = "random"
@@ -280,7 +280,7 @@ def floor_settings(result: Result, name: str) -> dict[str, Any]:
 
 
 def _measured_like(result: Result, name: str) -> str:
-    """What a floor depends on."""
+    """All that a floor depends on: equal for results in which it is the same number, but for :data:`PROBE_NOISE`."""
     settings = [*floor_settings(result, name).items()]
     settings += [("eval_crops", result.crops)] if name in ENCODERS else []
     return repr((result.dataset, result.protocol, result.measured_on, settings))

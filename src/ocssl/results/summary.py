@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 
 from ocssl.results.claims import MAIN
-from ocssl.results.differences import LEAST_SEEDS, seed_count
-from ocssl.results.names import heading
+from ocssl.results.differences import LEAST_SEEDS, seed_mean
+from ocssl.results.names import counted, heading
 from ocssl.results.sections import Section
 from ocssl.results.table import Value
 
@@ -29,9 +28,9 @@ def _summary(section: Section) -> str:
     said = [_highest(section, number, name, len(few) > 1) for number, name in MEASURES.items() if number in measured]
     sentences = [f"{title}. Highest: {'; '.join(said)}."]
     if forgotten := measured.get("forgetting"):
-        least = min(forgotten, key=lambda label: _mean(forgotten[label]))
+        least = min(forgotten, key=lambda label: seed_mean(forgotten[label]))
         note = f" ({seeds})" if len(few) > 1 and (seeds := _few(forgotten[least])) else ""
-        sentences.append(f"{least} forgets least: {Value(_mean(forgotten[least]), digits=1).plain()} points{note}.")
+        sentences.append(f"{least} forgets least: {Value(seed_mean(forgotten[least]), digits=1).plain()} points{note}.")
     return " ".join(sentences)
 
 
@@ -42,11 +41,13 @@ def _highest(section: Section, number: str, title: str, name_few: bool) -> str:
         name_few: say of how few seeds it is.
     """
     values, others = _by_label(section, number), _by_label(section, number, ranked=False)
-    first = max(values, key=lambda label: _mean(values[label]))
-    highest = _mean(values[first])
+    first = max(values, key=lambda label: seed_mean(values[label]))
+    highest = seed_mean(values[first])
     labels = [section.label(section.row(name)) for name in sorted(section.best(number))]
     level = ", ".join(label for label in labels if label != first)
-    above = ", ".join(f"{label} {_mean(found):.1f}" for label, found in others.items() if _mean(found) > highest)
+    above = ", ".join(
+        f"{label} {seed_mean(found):.1f}" for label, found in others.items() if seed_mean(found) > highest
+    )
     parts = (_few(values[first]) if name_few else "", level and f"level: {level}", above and f"above it: {above}")
     notes = "; ".join(filter(None, parts))
     return f"{title} {first} {highest:.1f}" + (f" ({notes})" if notes else "")
@@ -61,8 +62,4 @@ def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str
 
 def _few(values: Mapping[int, float]) -> str:
     """How many seeds there are, where they are too few to compare."""
-    return seed_count(len(values)) if len(values) < LEAST_SEEDS else ""
-
-
-def _mean(values: Mapping[int, float]) -> float:
-    return fmean(values.values())
+    return counted(len(values), "seed") if len(values) < LEAST_SEEDS else ""

@@ -60,7 +60,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def runs_at_once() -> int:
-    """How many runs share the device, as far as anybody said."""
+    """:data:`RUNS_AT_ONCE` as a number; 1 where it is not set."""
     told = os.environ.get(RUNS_AT_ONCE, "1")
     if not told.isdecimal() or int(told) < 1:
         raise ConfigError(f"{RUNS_AT_ONCE} must be a whole number from 1, not '{told}'")

@@ -29,6 +29,7 @@ from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import Accuracy, extract_parts, knn_probe, linear_probes
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.learner import Learner
+from ocssl.results.names import counted
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
 from ocssl.runs.folder import RunFolder, write_tensors
@@ -48,7 +49,7 @@ class SplitFeatures(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Their size in memory."""
         return sum(part.numel() * part.element_size() for part in self)
 
 
@@ -112,7 +113,7 @@ class ProbeQueue:
             return {}
         encoders, splits = list(self._waiting.values()), self.splits
         self._free_cache()  # what training and extraction left behind is in pieces too small for a stack
-        purpose = f"the probes of {len(encoders)} encoder{'s' * (len(encoders) > 1)}"
+        purpose = f"the probes of {counted(len(encoders), 'encoder')}"
         with oom_guard(encoders[0].train.device, purpose, "free the device"):
             results = linear_probes(
                 [features.train for features in encoders],
@@ -203,13 +204,13 @@ def evaluate_on(
         features = _read_features(kept, learner.train_state.device) if kept else None
         cached = features is not None
         if features is None:
-            features = split_features(encoder_of(learner, config), splits, config, progress.stage("features"))
+            features = split_features(encoder_of(learner, config), splits, config, partial(progress.work, "features"))
             if kept:
                 with _warn_if_not_written():
                     write_tensors(features._asdict(), kept)
         extracted = time.perf_counter()
         queue.add(config.dataset, features)
-        linear = queue.run(progress.stage("probe"))[config.dataset]
+        linear = queue.run(partial(progress.work, "probe"))[config.dataset]
         probed = time.perf_counter()
         neighbours = queue.knn(features)
         found = TransferResult(

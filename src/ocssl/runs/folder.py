@@ -1,4 +1,4 @@
-"""A run on disk: one folder that can be killed at any moment and gone on with.
+"""The folder of a run, which can be killed at any moment and resumed from there.
 
 =======================  =====================================================================================
 ``config.yaml``          every setting; written first, so a folder with it is a run
@@ -87,7 +87,7 @@ class RunFolder:
         return {config.digest()} | ({format1.digest(stored)} if "iid" in stored else set())
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Keep a second process out, however this one ends."""
+        """A lock against a second process, released however this one ends."""
         return locked(self.path)
 
     def note(self, text: str) -> None:
@@ -144,7 +144,7 @@ class RunFolder:
         return state
 
     def _foreign_files(self) -> Iterator[Path]:
-        """Files in the folder that no run has left which was killed before its first file: an empty lock and folder."""
+        """Files that were not left by a run killed before it wrote its configuration: drafts of it, an empty lock."""
         for path in self.path.iterdir():
             if path.name == "checkpoints":
                 yield from self._checkpoints.foreign() or self._checkpoints.complete()
@@ -155,27 +155,16 @@ class RunFolder:
 class ReadOnlyFolder(RunFolder):
     """The folder as the other processes of a group have it: they read, and leave the writing to the first."""
 
-    def check_free(self) -> None: ...
+    def _left_to_the_first(self, *_: Any, **__: Any) -> None: ...
 
-    def create(self, config: RunConfig) -> None: ...
+    check_free = create = remove_drafts = _left_to_the_first
+    note = append = cut_metrics = write_encoder = write_result = _left_to_the_first
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def note(self, text: str) -> None: ...
-
-    def append(self, line: Mapping[str, Any]) -> None: ...
-
-    def cut_metrics(self, length: int) -> None: ...
-
-    def remove_drafts(self) -> None: ...
-
-    def write_encoder(self, weights: Mapping[str, Tensor]) -> None: ...
-
-    def write_result(self, text: str) -> None: ...
-
     def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
-        learner.save(self.path)  # gives the first process what it holds
+        learner.save(self.path)  # every process of a group calls this; the first one writes
         return self.path
 
 

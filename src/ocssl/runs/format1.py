@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ocssl.common.files import json_digest
@@ -19,14 +19,21 @@ FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep
 def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     """The contents of a result file of format 1 as format 2 has them; :class:`DataError` if it contradicts itself."""
     config = upgrade_config(old["config"])
-    for name, meant in _said_twice(config):
+    also_in_config = {
+        "dataset": config.dataset,
+        "protocol": config.protocol,
+        "strategy": config.strategy,
+        "method": config.learner.method,
+        "memory": config.learner.memory,
+        "seed": config.learner.seed,
+    }
+    for name, meant in also_in_config.items():
         if name not in old:
             raise DataError(f"is not a complete result: {name} is missing")
         said = str(old[name]).partition("->")[0] if name == "dataset" else old[name]
         if said != meant:
             raise DataError(f"says {name} {said}, but its configuration says {meant}")
-    dropped = {"strategy", "method", "memory", "protocol", "seed"}
-    kept = {name: value for name, value in old.items() if name not in dropped}
+    kept = {name: value for name, value in old.items() if name == "dataset" or name not in also_in_config}
     target = str(old["dataset"]).partition("->")[2]
     names = names_of(config, plugins=())  # it does not say which there were
     names["name"] += f"-on-{target}" if target else ""
@@ -51,13 +58,3 @@ def upgrade_config(old: Mapping[str, Any]) -> RunConfig:
 def digest(old: Mapping[str, Any]) -> str:
     """The digest that version 0.1 stored in the checkpoints of a run with these settings."""
     return json_digest({name: value for name, value in old.items() if name not in FREE})
-
-
-def _said_twice(config: RunConfig) -> Iterator[tuple[str, object]]:
-    """Facts that format 1 stores beside the configuration, as the configuration has them."""
-    yield "dataset", config.dataset
-    yield "protocol", config.protocol
-    yield "strategy", config.strategy
-    yield "method", config.learner.method
-    yield "memory", config.learner.memory
-    yield "seed", config.learner.seed

@@ -35,11 +35,11 @@ from ocssl.runs.provenance import Provenance
 from ocssl.runs.state import START, Measurement, RunState, make_result
 from ocssl.runs.trackers import Trackers
 
-STRETCH_SECONDS = 1.0  # how long the learner is left alone, and how long a request to stop may wait
+STRETCH_SECONDS = 1.0  # of a stretch, and so the longest that a request to stop waits while the learner trains
 
 
 class _Stop(Exception):
-    """Leave whatever is going on; it can be done again."""
+    """Ends the work in progress when a stop was requested; a resumed run does that work again."""
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from ocssl.runs.presets import online_cost, resolve
 
 MAX_NAME_BYTES = 160  # without the seed; a transfer's result adds the other data set
 MAX_MARKS = 3  # settings in a file's name; more are summed up in a digest
-COSTS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
+COST_MARKS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 
 
 def experiment(config: RunConfig) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _label(config: RunConfig) -> str:
 
 def _marks(config: RunConfig) -> list[str]:
     """What tells the run's name from that of the paper's run of the same strategy."""
-    costs = zip(COSTS, online_cost(config), online_cost(_preset(config)), strict=True)
+    costs = zip(COST_MARKS, online_cost(config), online_cost(_preset(config)), strict=True)
     differing = {name: ours for name, ours, papers in costs if ours != papers} | dict(sorted(overrides(config).items()))
     if "init_from" in differing:
         prefix, suffix = f"{config.dataset}-{config.learner.method}-", f"-{config.protocol}"

@@ -15,7 +15,7 @@ from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
 from ocssl.results.names import row_name
-from ocssl.results.published import read_csv
+from ocssl.results.published import choose_line, hyperparameter_lines
 from ocssl.runs.config import RunConfig, parse, read_names
 from ocssl.strategies.base import REPLAY_BATCH
 
@@ -29,6 +29,8 @@ AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "ep
 """Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
 ONLINE = {"passes": "online_passes", "stream_batch": "online_stream_batch", "experiences": "online_experiences"}
 """What i.i.d. training calls the settings of the online strategy whose cost it equals."""
+BEFORE_COST = ("dataset", "stream", "budget", "protocol", "strategy", "method", "memory", "variant", "image_size")
+"""Settings that can be parsed before b and n_p are known."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
 
@@ -46,8 +48,9 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     if "budget" in chosen:
         paper = _paper(filled)
         filled = {**(_online_names(paper) if iid else paper), **filled}
-    if iid:
-        filled |= _iid_batch(filled)
+    if iid:  # batches as large as those of the replay strategies that it is compared with, one pass each
+        batch = filled.get("batch", filled.get("online_stream_batch", PAPER_STREAM_BATCH) + REPLAY_BATCH)
+        filled |= {"batch": batch, "stream_batch": batch, "passes": 1}
     config = parse(filled)
     _check(config)
     return config
@@ -77,9 +80,10 @@ def _authors(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What the authors' protocol implies; their order of classes only for the sets that they used."""
     if chosen.get("protocol") != "authors":
         return {}
-    read, ordered = read_names(chosen), chosen.get("dataset", "cifar100") in authors.CLASS_ORDERS
-    implied = {name: value for name, value in AUTHORS.items() if name in read}
-    return {name: value for name, value in implied.items() if name != "class_order" or ordered} | {"variant": "authors"}
+    read = read_names(chosen)
+    if chosen.get("dataset", "cifar100") not in authors.CLASS_ORDERS:
+        read.discard("class_order")
+    return {name: value for name, value in AUTHORS.items() if name in read} | {"variant": "authors"}
 
 
 def _iid(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,24 +101,13 @@ def _online_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in settings.items()}
 
 
-def _iid_batch(filled: Mapping[str, Any]) -> dict[str, Any]:
-    """Batches as large as those of the replay strategies that it is compared with, one pass each."""
-    usual = filled.get("online_stream_batch", PAPER_STREAM_BATCH) + REPLAY_BATCH
-    batch = filled.get("batch", usual)
-    return {"batch": batch, "stream_batch": batch, "passes": 1}
-
-
 def _paper(filled: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's b, n_p, lr and ω for the budget, and our way of passing views in its tables."""
-    preview = parse(_preview(filled))
+    preview = parse({name: filled[name] for name in BEFORE_COST if name in filled})
     rows = paper_rows(preview)
     if not rows:
         return _equal_cost(filled, preview)
-    # The low budget has two blocks for i.i.d.; the given b and n_p decide which, the larger batch otherwise.
-    passes = filled.get("online_passes", filled.get("passes"))
-    given = {"b": filled.get("batch"), "n_p": passes}
-    fitting = [row for row in rows if all(value in (None, int(row[column])) for column, value in given.items())]
-    row = max(fitting or rows, key=lambda row: int(row["b"]))
+    row = choose_line(rows, filled.get("batch"), filled.get("online_passes", filled.get("passes")))
     found: dict[str, Any] = {"batch": int(row["b"]), "passes": int(row["n_p"])}
     if filled.get("views", 2) != 2:  # the paper's
         found = _equal_cost(filled, preview)
@@ -152,12 +145,6 @@ def _block(config: RunConfig, views: int) -> tuple[int, int] | None:
     return (batch, 2 * passes // views) if 2 * passes % views == 0 else None
 
 
-def _preview(filled: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that can be parsed before b and n_p are known."""
-    names = ("dataset", "stream", "budget", "protocol", "strategy", "method", "memory", "variant", "image_size")
-    return {name: filled[name] for name in names if name in filled}
-
-
 def is_papers_budget(config: RunConfig) -> bool:
     """Whether b_s, b and n_p are those of the paper's tables, so that the budget's name is true."""
     stream_batch, batch, passes = online_cost(config)
@@ -185,8 +172,7 @@ def paper_rows(config: RunConfig) -> list[dict[str, str]]:
     dataset = dataset or ("imagenet100" if config.learner.image_size >= LARGE_IMAGES else "cifar100")
     row = row_name(config.strategy, config.learner.memory)
     row = "er-reservoir" if row == "er-minred" else row
-    wanted = {"budget": config.budget, "method": row, "dataset": dataset, "ssl": config.learner.method or "-"}
-    return [line for line in read_csv("hyperparameters") if all(line[key] == value for key, value in wanted.items())]
+    return hyperparameter_lines(config.budget, row, config.learner.method, dataset)
 
 
 def _check(config: RunConfig) -> None:

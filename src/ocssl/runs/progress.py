@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -62,14 +61,10 @@ class Progress(AbstractContextManager["Progress"]):
         """Leave the terminal as it was."""
 
     def update(self, status: Status, *, important: bool = False) -> None:
-        """The run got further."""
+        """Show where the run is."""
 
     def work(self, what: str, done: int, total: int) -> None:
-        """Work besides training got so far."""
-
-    def stage(self, what: str) -> Callable[[int, int], None]:
-        """:meth:`work` for one kind of work."""
-        return lambda done, total: self.work(what, done, total)
+        """Show how far work besides training is."""
 
     def info(self, text: str) -> None:
         """Print a line."""

@@ -13,7 +13,6 @@ import torch
 from ocssl import checkpoint
 from ocssl.common.files import now
 from ocssl.device import threads
-from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.learner import Learner
 from ocssl.nn import Encoder
@@ -39,7 +38,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     check_environment()
     folder = open_folder(output)
     folder.check_free()
-    trackers = _trackers(config)
+    trackers = Trackers(config.trackers)
     learner, state = _begin(config)
     splits, schedule = _images(config, learner, state)
     if config.evaluate != "never":
@@ -70,7 +69,7 @@ def resume(
     check_environment()
     folder = open_folder(path)
     config = _with_changes(folder, changes or {})
-    trackers = _trackers(config)
+    trackers = Trackers(config.trackers)
     with folder.lock():
         folder.remove_drafts()
         saved, before = _last_state(config, folder)
@@ -237,7 +236,3 @@ def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> 
         if tested.isdisjoint(classes):
             named = f"{config.measure_on} image of experience {number}, classes {', '.join(map(str, classes))}"
             raise DataError(f"{config.dataset} has no {named}; add some, use fewer experiences, or set evaluate=never")
-
-
-def _trackers(config: RunConfig) -> Trackers:
-    return Trackers(config.trackers if current().is_main else [])

@@ -1,4 +1,4 @@
-"""What a run knows besides its learner, and the result that it ends with."""
+"""The state of a run besides its learner, and its result."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Metrics sent elsewhere, through optional extras: TensorBoard, Weights & Biases, MLflow.
 
 The run's folder always has everything; a tracker gets a copy. Each is imported when a run asks for it, before anything
-is written, so that a missing package stops nothing half-way. One that fails later is left out with a warning: no run is
-lost because a server was. A resumed run goes on under the name it had there.
+is written, so that a missing package is found at the start. One that fails later is left out with a warning, and the
+run goes on. A resumed run goes on under the name it had there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ocssl.common.files import NAME_BYTES, atomic_write, read_file
+from ocssl.distributed import current
 from ocssl.errors import missing_extra
 from ocssl.runs.config import RunConfig
 from ocssl.runs.folder import RunFolder
@@ -131,14 +132,14 @@ KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": W
 
 
 class Trackers:
-    """The trackers of a run; see :class:`Tracker`.
+    """The trackers of a run; see :class:`Tracker`. In a process group only the main process has any.
 
     Args:
         names: as the setting ``trackers`` has them.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._all = {name: KINDS[name]() for name in names}
+        self._all = {name: KINDS[name]() for name in names if current().is_main}
 
     def begin(self, config: RunConfig, folder: RunFolder, warn: Callable[[str], None]) -> None:
         """The run starts or goes on.

@@ -39,24 +39,32 @@ def published_results() -> dict[tuple[str, ...], dict[str, str]]:
     return {tuple(line[name] for name in names): line for line in read_csv("results")}
 
 
+def hyperparameter_lines(budget: str | None, row: str, method: str | None, dataset: str) -> list[dict[str, str]]:
+    """The lines of ``hyperparameters.csv`` for a strategy; the low budget has two for i.i.d. training.
+
+    Args:
+        row: see :func:`ocssl.results.names.row_name`.
+        method: the objective; None where the strategy has its own.
+    """
+    wanted = {"budget": budget, "method": row, "ssl": method or "-", "dataset": dataset}
+    return [
+        line for line in read_csv("hyperparameters") if all(line[column] == text for column, text in wanted.items())
+    ]
+
+
+def choose_line(lines: list[dict[str, str]], batch: int | None, passes: int | None) -> dict[str, str]:
+    """The line with these b and n_p, where they are given and there is one; of several the one with the largest b."""
+    fitting = [line for line in lines if batch in (None, int(line["b"])) and passes in (None, int(line["n_p"]))]
+    return max(fitting or lines, key=lambda line: int(line["b"]), default={})
+
+
 @cache
 def hyperparameters(
     budget: str | None, row: str, method: str | None, dataset: str, batch: int | None = None, passes: int | None = None
 ) -> dict[str, str]:
     """The paper's b, n_p, lr and ω of a strategy, as text; empty where the paper has none.
 
-    The low budget has two lines for i.i.d. training: b and n_p choose one, by default the larger b.
-
-    Args:
-        row: see :func:`ocssl.results.names.row_name`.
-        method: the objective; None where the strategy has its own.
-
     >>> hyperparameters("low", "iid", "simsiam", "cifar100", passes=3)["b"]
     '10'
     """
-    wanted = {"budget": budget, "method": row, "ssl": method or "-", "dataset": dataset}
-    lines = [
-        line for line in read_csv("hyperparameters") if all(line[column] == text for column, text in wanted.items())
-    ]
-    fitting = [line for line in lines if batch in (None, int(line["b"])) and passes in (None, int(line["n_p"]))]
-    return max(fitting or lines, key=lambda line: int(line["b"]), default={})
+    return choose_line(hyperparameter_lines(budget, row, method, dataset), batch, passes)

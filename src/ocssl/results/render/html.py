@@ -13,7 +13,7 @@ from string import Template
 from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
 from ocssl.results.claims import BASIS, claims
-from ocssl.results.names import STYLES, heading, without_folders
+from ocssl.results.names import STYLES, counted, heading, without_folders
 from ocssl.results.read import Problem
 from ocssl.results.report import Report
 from ocssl.results.sections import Section
@@ -72,16 +72,12 @@ def _file(name: str) -> str:
 
 def _lede(report: Report) -> str:
     protocols = sorted({file.result.protocol for file in report.files}, reverse=True)
-    words = [_count(len(report.files), "run")]
+    words = [counted(len(report.files), "run")]
     if protocols:
         words.append(f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}")
     if report.latest:
         words.append(f"newest result of {report.latest}")
     return " · ".join(f"<span>{escape(word)}</span>" for word in words)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _found(report: Report) -> str:
@@ -120,7 +116,7 @@ def _problems(report: Report) -> str:
     problems = report.problems
     return (
         '<section class="problems" id="problems" aria-labelledby="problems-title">'
-        f'<h2 id="problems-title">{_count(len(problems), "problem")} to look at</h2>'
+        f'<h2 id="problems-title">{counted(len(problems), "problem")} to look at</h2>'
         "<p>Files with a problem and results in conflict did not enter a number on this page.</p>"
         f"<ul>{''.join(f'<li>{_problem(problem, report)}</li>' for problem in problems)}</ul></section>"
     )
@@ -131,7 +127,7 @@ def _problem(problem: Problem, report: Report) -> str:
     unnamed = [escape(report.place(path)) for path in problem.paths if str(path) not in problem.sentence]
     if not unnamed:
         return escape(sentence)
-    summary = f"<summary>{_count(len(unnamed), 'file')}</summary>{'<br>'.join(unnamed)}"
+    summary = f"<summary>{counted(len(unnamed), 'file')}</summary>{'<br>'.join(unnamed)}"
     return f"{escape(sentence)}<details{' open' if len(unnamed) <= 3 else ''}>{summary}</details>"
 
 

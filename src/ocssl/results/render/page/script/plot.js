@@ -59,21 +59,21 @@ function shortened(text, room) {
   return end < text.length ? `${text.slice(0, end)}…` : text;
 }
 
-// An empty figure with axes. `x` and `y`: {domain, ticks, spell, title, scale}.
+// An empty figure with axes. `x` and `y`: {domain, ticks, title}; `x.scale` is linear where it is left out.
 function frame(width, height, label, x, y) {
   const inner = { left: 40, right: width - 14, top: 26, bottom: height - 40 };
   const across = (x.scale || linear)(x.domain, [inner.left, inner.right]);
-  const up = (y.scale || linear)(y.domain, [inner.bottom, inner.top]);
+  const up = linear(y.domain, [inner.bottom, inner.top]);
   const figure = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-roledescription": "figure", "aria-label": label });
   for (const value of y.ticks) {
     figure.append(
       svg("line", { class: "grid", x1: inner.left, x2: inner.right, y1: up(value), y2: up(value) }),
-      svg("text", { x: inner.left - 8, y: up(value) + 4, "text-anchor": "end" }, (y.spell || short)(value)));
+      svg("text", { x: inner.left - 8, y: up(value) + 4, "text-anchor": "end" }, short(value)));
   }
   for (const value of x.ticks) {
     figure.append(
       svg("line", { class: "axis", x1: across(value), x2: across(value), y1: inner.bottom, y2: inner.bottom + 4 }),
-      svg("text", { x: across(value), y: inner.bottom + 18, "text-anchor": "middle" }, (x.spell || short)(value)));
+      svg("text", { x: across(value), y: inner.bottom + 18, "text-anchor": "middle" }, short(value)));
   }
   figure.append(
     svg("line", { class: "axis", x1: inner.left, x2: inner.right, y1: inner.bottom, y2: inner.bottom }),
@@ -111,8 +111,8 @@ function drawLegend(place, styles) {
 const stylesOf = (series) => Object.keys(data.styles).filter((style) => series.some((one) => one.style === style));
 
 // The range of some values, with a little room; from zero where asked.
-function range(values, { zero = false, room = 0.06 } = {}) {
+function range(values, zero = false) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const pad = (high - low || Math.abs(high) || 1) * room;
+  const pad = (high - low || Math.abs(high) || 1) * 0.06;
   return [zero ? 0 : low - pad, high + pad];
 }

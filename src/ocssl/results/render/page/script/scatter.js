@@ -10,7 +10,7 @@ function scatterPlot({ title, series, joined }, plot, width) {
   const spent = shown.map((one) => one.cbp);
   const reach = Math.max(...spent) / Math.min(...spent) > 1.5;
   const domain = reach ? [Math.min(...spent) / 1.25, Math.max(...spent) * 1.25] : [Math.min(...spent) / 2, Math.max(...spent) * 2];
-  const y = range(shown.flatMap((one) => [mean(one) - std(one), mean(one) + std(one)]), { zero: plot.zero });
+  const y = range(shown.flatMap((one) => [mean(one) - std(one), mean(one) + std(one)]), plot.zero);
   const { figure, across, up } = frame(width, 300, `${title}: ${plot.title} against ${plot.x}`,
     { domain, scale: logarithmic, ticks: decades(domain), title: plot.x },
     { domain: y, ticks: ticks(...y, 5), title: plot.title });
