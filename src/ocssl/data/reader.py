@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -102,12 +101,5 @@ def number_of(count: int, thing: str) -> str:
 
 def describe_files(files: Iterable[Path]) -> str:
     """Name, size and modification time of each file: cheap to get, and different after any relevant change."""
-    return "\n".join(_describe(file) for file in files)
-
-
-def _describe(file: Path) -> str:
-    try:
-        stat = os.stat(file)
-    except OSError:  # a dangling link, for instance: it counts as a bad image when it is read
-        return f"{file} unreadable"
-    return f"{file} {stat.st_size} {stat.st_mtime_ns}"
+    # A dangling link, for instance, is unreadable; it counts as a bad image when it is read.
+    return "\n".join(f"{file} {imaging.file_stamp(file) or 'unreadable'}" for file in files)
