@@ -116,7 +116,7 @@ def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = p
     folder = StateFolder(state)
     with folder.opened(), StopRequest() as stop:
         restored = folder.restore(backbone=own, **movable)
-        cursor = restored[1] if restored else Cursor()
+        cursor = restored[1] if restored else Cursor(0, {}, {})
         with folder.index(cursor) as index:
             if isinstance(source, ImageStream):
                 stream = source
