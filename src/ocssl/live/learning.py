@@ -40,49 +40,40 @@ SIZED = 9  # images whose median size is that of a new learner
 Info = Callable[[str], object]
 
 
+_setting = partial(setting, affects="nothing")  # a later call with the same state may change any of them
+
+
 class LiveOptions(Options):
     """Settings of :func:`learn`, besides those of the learner."""
 
-    follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
-    minutes: float = setting(
-        10.0,
-        "Time for a source that ends; settings that are not given follow from it.",
-        affects="nothing",
-        common=True,
-        gt=0,
+    follow: bool = _setting(False, "Continue with files that arrive later.", common=True)
+    minutes: float = _setting(
+        10.0, "Time for a source that ends; settings that are not given follow from it.", common=True, gt=0
     )
-    images_per_second: float | None = setting(
+    images_per_second: float | None = _setting(
         None,
         "Rate to keep up with; settings that are not given follow from it. Unset: `minutes` decide where the number of "
         f"images is known, else {RATE:g}.",
-        affects="nothing",
         common=True,
         gt=0,
     )
-    save_every: float = setting(
-        30.0, "Seconds between saves; each publishes the encoder.", affects="nothing", common=True, ge=0
-    )
-    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", ge=0)
-    gate: bool = setting(
+    save_every: float = _setting(30.0, "Seconds between saves; each publishes the encoder.", common=True, ge=0)
+    report_every: float = _setting(10.0, "Seconds between progress lines.", ge=0)
+    gate: bool = _setting(
         True,
         "Publish an encoder only if it is not worse than the best so far, and let a learner that has become worse go "
         "back. False: publish every encoder.",
-        affects="nothing",
     )
-    check_every: int = setting(500, "Images between two checks of the gate.", affects="nothing", ge=1)
-    sample_size: int = setting(
-        1000, "Most images that are kept for the checks, evenly over the stream.", affects="nothing", ge=MIN_KEPT
-    )
-    reference: str | None = setting(
+    check_every: int = _setting(500, "Images between two checks of the gate.", ge=1)
+    sample_size: int = _setting(1000, "Most images that are kept for the checks, evenly over the stream.", ge=MIN_KEPT)
+    reference: str | None = _setting(
         None,
         "Folder with images whose neighbours must stay as they are at the start. Unset: nothing has to stay, or, where "
         "a strategy mixes weights with those at the start, the kept images.",
-        affects="nothing",
     )
-    least_agreement: float = setting(
+    least_agreement: float = _setting(
         0.5,
         "Share of the neighbours at the start that a published encoder must have as well, on the reference images.",
-        affects="nothing",
         ge=0,
         le=1,
     )
@@ -262,8 +253,7 @@ class _Session:
     def _go_on_with(self, learner: Learner, said: str | None) -> None:
         if said is not None:
             self.info(said)
-        if learner is not self.learner:
-            self.learner = self._monitor.learner = learner
+        self.learner = self._monitor.learner = learner
 
     def _learn(self, items: list[Item]) -> None:
         images = self._usable(items)

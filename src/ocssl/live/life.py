@@ -148,15 +148,15 @@ def _labelled(
         return found
 
     train = load_split("train")
-    rows = torch.arange(len(train))
+    kept = torch.arange(len(train))
     try:
-        test, held = load_split("test"), None
+        test = load_split("test")
+        asked = torch.arange(len(test))
     except NoSplit:
-        test, held = train, rows % HELD_OUT == HELD_OUT - 1
+        held = kept % HELD_OUT == HELD_OUT - 1
+        test, kept, asked = train, kept[~held], kept[held]
     labels = torch.as_tensor(train.labels)
-    kept = rows if held is None else rows[~held]
     kept = kept[first_per_class(labels[kept], most)]
-    asked = torch.arange(len(test)) if held is None else rows[held]
     count = len(labels[kept].unique())
     if len(kept) < CHOOSING or count < 2 or not len(asked):
         images = f"{number_of(len(kept), 'image')} of {number_of(count, 'label')}"
