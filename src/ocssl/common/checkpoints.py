@@ -119,17 +119,15 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """Every complete line so far; a file that holds anything else is refused."""
-        lines = []
+        size, lines = self.size, []
         try:
-            text = read_file(self.path, MAX_METRICS_BYTES) if self.size else b""
+            text = read_file(self.path, MAX_METRICS_BYTES) if size else b""
             for number, line in enumerate(text.splitlines(keepends=True), 1):
                 if line.endswith(b"\n"):
                     entry = json.loads(line)
                     if not isinstance(entry, dict):
                         raise ValueError(f"line {number} holds no numbers by name")
                     lines.append(entry)
-        except CheckpointError:
-            raise
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"'{self.path}' is not a file of metrics: {error}") from error
         return lines

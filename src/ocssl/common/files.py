@@ -260,10 +260,11 @@ def regular(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a regular file; opening it waits for nobody, and anything else is an ``OSError``."""
     handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            kind = errno.EISDIR if stat.S_ISDIR(facts.st_mode) else errno.EINVAL
-            raise OSError(kind, os.strerror(kind) if kind == errno.EISDIR else "not a regular file", str(path))
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         yield handle
     finally:
         os.close(handle)
