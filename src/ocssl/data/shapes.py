@@ -80,7 +80,6 @@ def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
     """Draw ``count`` images of the 18 classes, in random order and as evenly spread over them as ``count`` allows.
 
     Args:
-        count: how many images.
         size: side length in pixels; figures and textures scale with it.
         seed: the images are a function of ``count``, ``size`` and ``seed`` alone.
 

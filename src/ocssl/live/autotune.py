@@ -76,7 +76,6 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     """The most expensive preset with which this machine learns from ``target`` images per second.
 
     Args:
-        target: images per second.
         given: settings of :class:`~ocssl.Learner` that are fixed, e.g. ``image_size``. A preset that they do not fit is
             left out.
 

@@ -223,19 +223,19 @@ class Gate:
         """
         remix = getattr(learner.train_state.strategy, "remix", None)
         if remix is None:
-            return self._finite(learner), True
+            return self._measure(learner), True
         found = {0.0: self._start}
         for share in SHARES:
             remix(share)
-            one = self._finite(learner)
+            one = self._measure(learner)
             if judged.keeps_up(one) and self._agreement(one) >= self._least:
                 found[share] = one
         share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
         return found[share], share > 0
 
-    def _finite(self, learner: Learner) -> Measured:
-        """A copy of the learner's encoder as it is now."""
+    def _measure(self, learner: Learner) -> Measured:
+        """A copy of the learner's encoder as it is now; features that are not finite are a :class:`DivergedError`."""
         found = Measured(of_learner(learner))
         if not bool(found.on(self.sample).isfinite().all()):
             raise DivergedError("the features became NaN or infinite")

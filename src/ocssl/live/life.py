@@ -99,10 +99,8 @@ def probe_state(
     """k-NN and a linear probe on labelled images, for the encoder before and after, and for both yardsticks.
 
     Args:
-        path: of the state.
         dataset: a name or an address such as ``folder:PATH``, with a folder per class. Where it has no test images, one
             image in four is held out.
-        root: folder with data sets.
         samples_per_class: most labelled images of a class to learn from; None: all.
     """
     now = load(Path(path) / "encoder")

@@ -77,7 +77,7 @@ def open_tar(path: Path, mode: Any = "r") -> tarfile.TarFile:
 
 
 class _Member(tarfile.TarInfo):
-    """Raises on a damaged header, which Python would take for the end of the archive, and on one of any length."""
+    """Raises on a damaged header, which Python would take for the end of the archive, and on one that is too long."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
