@@ -279,7 +279,9 @@ class _Session:
         for item, _, pixels in decoded:
             if isinstance(pixels, DataError):
                 self.stream.release(item, pixels)
-                self._warn_of_waiting(item, pixels)
+                if item.name not in self._waiting:  # once, although a followed folder is scanned again and again
+                    self._waiting.add(item.name)
+                    warn(printable(f"{pixels}; it was not learned from and waits"))
         for item, stamp, pixels in decoded:
             if isinstance(pixels, DataError):
                 continue
@@ -291,12 +293,6 @@ class _Session:
                 self.stream.ack(item)
                 images.append(torch.from_numpy(pixels))
         return images
-
-    def _warn_of_waiting(self, item: Item, error: DataError) -> None:
-        """Warn once of each image, although a followed folder is scanned again and again."""
-        if item.name not in self._waiting:
-            self._waiting.add(item.name)
-            warn(printable(f"{error}; it was not learned from and waits"))
 
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again
