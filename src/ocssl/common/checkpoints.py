@@ -80,10 +80,9 @@ class CheckpointFolder:
             if not isinstance(state, dict):
                 raise ValueError("its state.json holds no settings by name")
             return unseal(state)
-        except RecursionError as error:
-            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: nested too deeply") from error
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {reason}") from error
 
     def remove_drafts(self) -> None:
         """Remove what a killed process left incomplete."""
