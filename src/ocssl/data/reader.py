@@ -12,7 +12,7 @@ from PIL.Image import Image
 from ocssl import imaging
 from ocssl.data.dataset import ColumnArray
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage, Fit, Picture, Pixels
+from ocssl.imaging import BadImage, Fit, Picture, PixelRange, Pixels
 
 Label = int | str | None
 OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
@@ -39,9 +39,7 @@ class Item:
             return max(4 * self.picture.width * self.picture.height, OPEN_FILE_BYTES)
         return len(self.picture) if isinstance(self.picture, bytes) else getattr(self.picture, "nbytes", 0)
 
-    def decode(
-        self, size: int | None = None, fit: Fit = "crop", pixel_range: tuple[float, float] | None = None
-    ) -> Pixels:
+    def decode(self, size: int | None = None, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Pixels:
         """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
 
         Raises:
