@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, create, is_draft, read_file, seal, sync, token, unseal
+from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, is_draft, read_file, seal, sync, token, unseal
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError
 
@@ -109,7 +109,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
         metadata: text by name, for the file's header.
     """
     path.unlink(missing_ok=True)
-    create(path)
+    path.touch(exist_ok=False)
     mode = path.stat().st_mode
     save_file(dict(tensors), path, metadata)
     if path.stat().st_mode != mode:

@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 import torch
 import yaml
 from PIL import Image
+from pydantic import TypeAdapter, ValidationError
 
 import ocssl
 from ocssl import export
@@ -52,7 +53,7 @@ from ocssl.data.formats.unpickle import load_arrays
 from ocssl.errors import OcsslError
 from ocssl.imaging import BadImage, decode
 from ocssl.live.sources import open_reader
-from ocssl.live.state import Cursor
+from ocssl.live.state import SavedState
 from ocssl.results import read_report, read_result
 from ocssl.results.render import FORMATS, write_report
 from ocssl.results.tuned import read_tuned
@@ -176,8 +177,8 @@ def _checkpoint(folder: Path) -> list[Path]:
 
 def _read_checkpoint(path: Path) -> None:
     state = CheckpointFolder(path.parent.parent).read_state(path.parent)
-    with contextlib.suppress(ValueError, TypeError):  # as its caller does
-        Cursor(**state["place"]) if isinstance(state.get("place"), dict) else None
+    with contextlib.suppress(ValidationError):  # as its caller does
+        TypeAdapter(SavedState).validate_python(state)
     RunState.from_dict(state)
 
 

@@ -80,10 +80,9 @@ class CheckpointFolder:
             if not isinstance(state, dict):
                 raise ValueError("its state.json holds no settings by name")
             return unseal(state)
-        except RecursionError as error:
-            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: nested too deeply") from error
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {error}") from error
+        except (OSError, ValueError, RecursionError) as error:
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: {reason}") from error
 
     def remove_drafts(self) -> None:
         """Remove what a killed process left incomplete."""
@@ -119,17 +118,15 @@ class MetricsFile:
 
     def read(self) -> list[dict[str, Any]]:
         """Every complete line so far; a file that holds anything else is refused."""
-        lines = []
+        size, lines = self.size, []
         try:
-            text = read_file(self.path, MAX_METRICS_BYTES) if self.size else b""
+            text = read_file(self.path, MAX_METRICS_BYTES) if size else b""
             for number, line in enumerate(text.splitlines(keepends=True), 1):
                 if line.endswith(b"\n"):
                     entry = json.loads(line)
                     if not isinstance(entry, dict):
                         raise ValueError(f"line {number} holds no numbers by name")
                     lines.append(entry)
-        except CheckpointError:
-            raise
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"'{self.path}' is not a file of metrics: {error}") from error
         return lines

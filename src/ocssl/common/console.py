@@ -56,19 +56,13 @@ def open_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Iterator[Bars
         columns: further columns, behind the bar and the count.
         is_bytes: the steps are bytes, shown as a download.
     """
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
-    usual = (TextColumn("{task.description}"), BarColumn(bar_width=24), amount, TimeRemainingColumn())
-    with Progress(*usual, *columns, console=Console(stderr=True)) as bars:
+    what, bar = progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24)
+    amount = progress.DownloadColumn() if is_bytes else progress.MofNCompleteColumn()
+    usual = (what, bar, amount, progress.TimeRemainingColumn())
+    with progress.Progress(*usual, *columns, console=Console(stderr=True)) as bars:
         _open_bars.append(bars)
         try:
             yield bars

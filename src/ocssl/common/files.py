@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -26,11 +27,6 @@ from filelock import FileLock, Timeout
 
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
-
-try:
-    import fcntl
-except ImportError:  # on such a system, drafts that are left stay
-    fcntl = None  # type: ignore[assignment]
 
 MAX_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
@@ -183,7 +179,7 @@ def _own_draft(name: Path, is_folder: bool) -> Iterator[Path]:
     """A new file, or a folder for functions that replace the file that they are given; locked until it is gone."""
     while True:
         place = name.with_name(f"{name.name}.{token()}")
-        place.mkdir() if is_folder else create(place)
+        place.mkdir() if is_folder else place.touch(exist_ok=False)
         handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
         _lock(handle, wait=True)
         if os.path.lexists(place):
@@ -209,10 +205,10 @@ def remove_drafts(folder: Path, name: str) -> None:
 
 
 def _lock(handle: int, wait: bool) -> bool:
-    """Lock a draft; False where another process has it, or where the system has no such locks."""
+    """Lock a draft; False where another process has it, or where the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except (OSError, AttributeError):
+    except OSError:
         return False
     return True
 
@@ -228,11 +224,6 @@ def _remove(draft: Path) -> None:
 def token() -> str:
     """The end of a draft's name: no two are alike."""
     return uuid.uuid4().hex[:12]
-
-
-def create(path: Path) -> None:
-    """Make an empty file where there is none; a file or a link that is there is an ``OSError``."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
 
 
 def is_draft(path: Path, name: str) -> bool:
@@ -269,10 +260,11 @@ def regular(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a regular file; opening it waits for nobody, and anything else is an ``OSError``."""
     handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            kind = errno.EISDIR if stat.S_ISDIR(facts.st_mode) else errno.EINVAL
-            raise OSError(kind, os.strerror(kind) if kind == errno.EISDIR else "not a regular file", str(path))
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         yield handle
     finally:
         os.close(handle)
@@ -297,18 +289,10 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
     """
     try:
         yield
-    except (OcsslError, Timeout):
+    except OcsslError:
         raise
     except OSError as failure:
         raise error(f"cannot write '{path}': {failure.strerror or failure}") from failure
-
-
-def _taken(lock: FileLock) -> bool:
-    try:
-        lock.acquire()
-    except Timeout:
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -320,16 +304,16 @@ def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
     """
     folder = Path(folder)
     lock, end = FileLock(folder / ".lock", timeout=0), time.monotonic() + wait
-    try:
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            while not _taken(lock):
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        while not lock.is_locked:
+            try:
+                lock.acquire()
+            except Timeout as error:
                 if wait >= 0 and time.monotonic() >= end:
-                    raise Timeout(lock.lock_file)
+                    raise ConfigError(f"another process is working in '{folder}'") from error
                 check_waiting(f"for another process that works in '{folder}'")
                 time.sleep(LOOK_EVERY)
-    except Timeout as error:
-        raise ConfigError(f"another process is working in '{folder}'") from error
     try:
         yield
     finally:

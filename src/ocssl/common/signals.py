@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 
 from ocssl.errors import OcsslError
 
@@ -52,9 +52,7 @@ class StopRequest:
             _open.append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self in _open:
             _open.remove(self)
         for number, handler in self._before.items():

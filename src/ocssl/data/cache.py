@@ -23,10 +23,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, StrictBool
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from torch import Tensor
 
 from ocssl.common.console import shown
@@ -44,6 +46,7 @@ RESIDENT_BYTES = 1 << 30
 """Sets up to this size live in RAM as one tensor; larger ones stay on disk, mapped into memory."""
 PIXELS, LABELS, INDEX, SKIPPED = "images.u8", "labels.npy", "index.json", "skipped.txt"
 INDEX_BYTES = 1 << 30  # of an index, or of the journal of a draft
+WholeNumber = Annotated[int, Field(strict=True, ge=0)]
 
 
 @dataclass(frozen=True)
@@ -159,26 +162,17 @@ def checksums_hold(pixels: Path, image_size: int, chunks: Iterable[tuple[int, in
             yield len(content) == rows * 3 * image_size * image_size and zlib.crc32(content) == checksum
 
 
-def whole_numbers(*values: object) -> bool:
-    """Whether all are whole numbers of at least 0, as counts in a file must be.
-
-    >>> whole_numbers(3, 0), whole_numbers(True), whole_numbers(-1), whole_numbers("3")
-    (True, False, False, False)
-    """
-    return all(type(value) is int and value >= 0 for value in values)
-
-
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class CacheIndex:
-    """The content of ``index.json``."""
+    """The content of ``index.json``; a value of another type is a ``ValueError``."""
 
     version: int
-    image_size: int
-    count: int
-    labelled: bool
+    image_size: WholeNumber
+    count: WholeNumber
+    labelled: StrictBool
     classes: tuple[str, ...]
-    chunks: list[tuple[int, int]]
-    skipped: list[tuple[int, str, str]]
+    chunks: list[tuple[WholeNumber, WholeNumber]]
+    skipped: list[tuple[WholeNumber, str, str]]
     pixel_range: PixelRange | None = None  # absent from the file without one
 
     @property
@@ -189,43 +183,17 @@ class CacheIndex:
     def read(cls, folder: Path) -> CacheIndex:
         try:
             index = cls(**json.loads(read_file(folder / INDEX, INDEX_BYTES)))
-            whole = _is_whole(index) and (folder / PIXELS).stat().st_size == index.bytes
-            pixel_range = check_pixel_range(index.pixel_range)
+            check_pixel_range(index.pixel_range)
+            complete = 0 < index.bytes == (folder / PIXELS).stat().st_size
+            if complete and index.version == VERSION and index.count == sum(rows for rows, _ in index.chunks):
+                return index
         except (OSError, ValueError, TypeError, RecursionError):
-            whole = False
-        if not whole:
-            raise _damaged(folder)
-        return replace(index, classes=tuple(index.classes), pixel_range=pixel_range)
+            pass
+        raise _damaged(folder)
 
     def write(self, folder: Path) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         (folder / INDEX).write_text(json.dumps(given, indent=1), encoding="utf-8")
-
-
-def _is_whole(index: Any) -> bool:
-    """Whether every value is of its type, and the rows of the chunks add up to the count."""
-    return (
-        index.version == VERSION
-        and whole_numbers(index.image_size, index.count)
-        and index.image_size > 0
-        and isinstance(index.labelled, bool)
-        and isinstance(index.classes, list)
-        and all(isinstance(name, str) for name in index.classes)
-        and _are_rows(index.chunks, int, int)
-        and _are_rows(index.skipped, int, str, str)
-        and 0 < index.count == sum(rows for rows, _ in index.chunks)
-    )
-
-
-def _are_rows(values: object, *kinds: type) -> bool:
-    """Whether this is a list of lists with one value of each kind; whole numbers are at least 0."""
-    return isinstance(values, list) and all(
-        isinstance(row, list)
-        and len(row) == len(kinds)
-        and all(type(value) is kind for kind, value in zip(kinds, row, strict=True))
-        and whole_numbers(*(value for value in row if not isinstance(value, str)))
-        for row in values
-    )
 
 
 def _read_labels(folder: Path, index: CacheIndex) -> Tensor:

@@ -14,11 +14,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, count, takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ocssl.common.console import progress_bar, shown, warn
 from ocssl.common.files import locked, read_file, require_regular, writing
@@ -30,12 +33,12 @@ from ocssl.data.cache import (
     VERSION,
     CacheIndex,
     Decoding,
+    WholeNumber,
     cache_folder,
     checksums_hold,
     is_prepared,
     open_cache,
     verify,
-    whole_numbers,
 )
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
 from ocssl.data.reader import Item, Label, Reader, number_of
@@ -96,9 +99,9 @@ def write_cache(reader: Reader, folder: Path, decoding: Decoding, show: bool | N
         os.replace(draft, folder)
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class _Chunk:
-    """One line of the journal.
+    """One line of the journal; a value of another type is a ``ValueError``.
 
     Attributes:
         items: images read, usable or not.
@@ -108,11 +111,11 @@ class _Chunk:
         skipped: position, name and reason of each image that was left out.
     """
 
-    items: int
-    rows: int
-    checksum: int
-    labels: list[Label]
-    skipped: list[tuple[int, str, str]]
+    items: WholeNumber
+    rows: WholeNumber
+    checksum: WholeNumber
+    labels: list[Any]
+    skipped: list[tuple[WholeNumber, str, str]]
 
 
 def _decode_all(reader: Reader, folder: Path, decoding: Decoding, show: bool | None) -> tuple[int, list[_Chunk]]:
@@ -239,12 +242,9 @@ def _resume(folder: Path, size: int) -> list[_Chunk]:
 def _whole_lines(journal: Path) -> Iterator[_Chunk]:
     for line in read_file(journal, INDEX_BYTES).decode(errors="replace").splitlines():
         try:
-            chunk = _Chunk(**json.loads(line))
+            yield _Chunk(**json.loads(line))
         except (ValueError, TypeError, RecursionError):  # the line that was being written at a power failure
             return
-        if not whole_numbers(chunk.items, chunk.rows, chunk.checksum):
-            return
-        yield chunk
 
 
 def _append(folder: Path, chunk: _Chunk, pixels: Pixels) -> None:

@@ -190,7 +190,7 @@ class MappedDataset(Dataset):
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
         images = self._pixels.take(np.asarray(indices, dtype=np.int64), axis=0)
         self._touched += images.nbytes
-        if self._touched > self._GIVE_BACK_BYTES and hasattr(mmap, "MADV_DONTNEED"):
+        if self._touched > self._GIVE_BACK_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
         return torch.from_numpy(images)

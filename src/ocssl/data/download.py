@@ -43,13 +43,10 @@ class Download:
 
 
 def fetch(download: Download, folder: Path, show: bool | None = None) -> Path:
-    """Fetch a file into ``folder`` unless it is there.
+    """Fetch a file into ``folder`` unless it is there, and return the path of the verified file.
 
     An incomplete file's name ends in ``.part``; a later attempt, in this call or in another process, resumes it. A file
     with a wrong checksum is deleted and fetched again.
-
-    Returns:
-        The path of the verified file.
     """
     target = folder / download.file_name
     with writing(target, DataError), locked(folder, wait=-1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from PIL.Image import Image
 from ocssl import imaging
 from ocssl.data.dataset import ColumnArray
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage, Fit, Picture, Pixels
+from ocssl.imaging import BadImage, Fit, Picture, PixelRange, Pixels
 
 Label = int | str | None
 OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
@@ -40,9 +39,7 @@ class Item:
             return max(4 * self.picture.width * self.picture.height, OPEN_FILE_BYTES)
         return len(self.picture) if isinstance(self.picture, bytes) else getattr(self.picture, "nbytes", 0)
 
-    def decode(
-        self, size: int | None = None, fit: Fit = "crop", pixel_range: tuple[float, float] | None = None
-    ) -> Pixels:
+    def decode(self, size: int | None = None, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Pixels:
         """The image as uint8 ``(3, S, S)``, see :func:`ocssl.imaging.decode`.
 
         Raises:
@@ -102,12 +99,5 @@ def number_of(count: int, thing: str) -> str:
 
 def describe_files(files: Iterable[Path]) -> str:
     """Name, size and modification time of each file: cheap to get, and different after any relevant change."""
-    return "\n".join(_describe(file) for file in files)
-
-
-def _describe(file: Path) -> str:
-    try:
-        stat = os.stat(file)
-    except OSError:  # a dangling link, for instance: it counts as a bad image when it is read
-        return f"{file} unreadable"
-    return f"{file} {stat.st_size} {stat.st_mtime_ns}"
+    # A dangling link, for instance, is unreadable; it counts as a bad image when it is read.
+    return "\n".join(f"{file} {imaging.file_stamp(file) or 'unreadable'}" for file in files)

@@ -39,40 +39,9 @@ def _half_planes(x: Floats, y: Floats, sides: int) -> Floats:
     return np.stack([x * np.float32(math.sin(angle)) + y * np.float32(math.cos(angle)) for angle in angles])
 
 
-def _disc(x: Floats, y: Floats) -> Floats:
-    return np.sqrt(x * x + y * y) - np.float32(0.85)
-
-
-def _ring(x: Floats, y: Floats) -> Floats:
-    return np.abs(np.sqrt(x * x + y * y) - np.float32(0.75)) - np.float32(0.25)
-
-
-def _square(x: Floats, y: Floats) -> Floats:
-    return np.maximum(np.abs(x), np.abs(y)) - np.float32(0.75)
-
-
-def _triangle(x: Floats, y: Floats) -> Floats:
-    farthest: Floats = _half_planes(x, y, 3).max(axis=0)
-    return farthest - np.float32(0.6)
-
-
 def _cross(x: Floats, y: Floats) -> Floats:
     long, short = np.maximum(np.abs(x), np.abs(y)), np.minimum(np.abs(x), np.abs(y))
     return np.maximum(long - np.float32(1.0), short - np.float32(0.33))
-
-
-def _star(x: Floats, y: Floats) -> Floats:
-    # A five-pointed star is every point that lies outside at most one of its five edges' lines.
-    second_farthest: Floats = np.sort(_half_planes(x, y, 5), axis=0)[-2]
-    return second_farthest - np.float32(0.4)
-
-
-def _plain(u: Floats, v: Floats) -> Floats:
-    return np.ones_like(u)
-
-
-def _striped(u: Floats, v: Floats) -> Floats:
-    return np.abs(_to_cell_centre(u)) - np.float32(0.25)
 
 
 def _dotted(u: Floats, v: Floats) -> Floats:
@@ -86,16 +55,21 @@ def _to_cell_centre(position: Floats) -> Floats:
 
 
 OUTLINES: dict[str, Field] = {
-    "disc": _disc,
-    "ring": _ring,
-    "square": _square,
-    "triangle": _triangle,
+    "disc": lambda x, y: np.sqrt(x * x + y * y) - np.float32(0.85),
+    "ring": lambda x, y: np.abs(np.sqrt(x * x + y * y) - np.float32(0.75)) - np.float32(0.25),
+    "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) - np.float32(0.75),
+    "triangle": lambda x, y: _half_planes(x, y, 3).max(axis=0) - np.float32(0.6),
     "cross": _cross,
-    "star": _star,
+    # A five-pointed star is every point that lies outside at most one of its five edges' lines.
+    "star": lambda x, y: np.sort(_half_planes(x, y, 5), axis=0)[-2] - np.float32(0.4),
 }
 """Signed distance to each outline, in units of the figure's radius."""
 
-TEXTURES: dict[str, Field] = {"plain": _plain, "striped": _striped, "dotted": _dotted}
+TEXTURES: dict[str, Field] = {
+    "plain": lambda u, v: np.ones_like(u),
+    "striped": lambda u, v: np.abs(_to_cell_centre(u)) - np.float32(0.25),
+    "dotted": _dotted,
+}
 """Signed distance to each texture's marks, in units of the texture's period."""
 
 CLASSES: tuple[str, ...] = tuple(f"{texture} {outline}" for outline in OUTLINES for texture in TEXTURES)
@@ -106,7 +80,6 @@ def draw(count: int, *, size: int = 32, seed: int) -> tuple[Tensor, Tensor]:
     """Draw ``count`` images of the 18 classes, in random order and as evenly spread over them as ``count`` allows.
 
     Args:
-        count: how many images.
         size: side length in pixels; figures and textures scale with it.
         seed: the images are a function of ``count``, ``size`` and ``seed`` alone.
 

@@ -14,7 +14,7 @@ from torch import nn
 from ocssl.config import parse_learner
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
-from ocssl.imaging import BadImage, Picture, bad_images, decode, open_image
+from ocssl.imaging import BadImage, Picture, PixelRange, bad_images, decode, open_image
 from ocssl.learner import Learner
 
 RECIPE: dict[str, Any] = {
@@ -50,7 +50,7 @@ MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
 
 
 def image_size_for(
-    picture: Picture | BadImage, device: str = "auto", pixel_range: tuple[float, float] | None = None
+    picture: Picture | BadImage, device: str = "auto", pixel_range: PixelRange | None = None
 ) -> int | None:
     """The shorter side of an image, at most 64 on a CPU and 224 on a GPU; None where the image cannot be used.
 
@@ -76,7 +76,6 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     """The most expensive preset with which this machine learns from ``target`` images per second.
 
     Args:
-        target: images per second.
         given: settings of :class:`~ocssl.Learner` that are fixed, e.g. ``image_size``. A preset that they do not fit is
             left out.
 

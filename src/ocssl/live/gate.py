@@ -223,19 +223,19 @@ class Gate:
         """
         remix = getattr(learner.train_state.strategy, "remix", None)
         if remix is None:
-            return self._finite(learner), True
+            return self._measure(learner), True
         found = {0.0: self._start}
         for share in SHARES:
             remix(share)
-            one = self._finite(learner)
+            one = self._measure(learner)
             if judged.keeps_up(one) and self._agreement(one) >= self._least:
                 found[share] = one
         share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
         return found[share], share > 0
 
-    def _finite(self, learner: Learner) -> Measured:
-        """A copy of the learner's encoder as it is now."""
+    def _measure(self, learner: Learner) -> Measured:
+        """A copy of the learner's encoder as it is now; features that are not finite are a :class:`DivergedError`."""
         found = Measured(of_learner(learner))
         if not bool(found.on(self.sample).isfinite().all()):
             raise DivergedError("the features became NaN or infinite")
@@ -337,22 +337,19 @@ class _Judge:
         self._known: dict[Measured, Tensor] = {}
         pixels, colours = raw_pixels(sample.images), colour_histogram(sample.images)
         self._interval, self.order = find_order(pixels, colours, start.on(sample))
-        self._shares = {
-            name: float(in_time(self._near(features), self._interval.window).mean())
-            for name, features in (("pixels", pixels), ("colours", colours))
-        }
+        self._pixels, self._colours = self._neighbours_in_time(pixels), self._neighbours_in_time(colours)
 
     @property
     def ordered(self) -> bool:
         """Whether neighbours in time mean anything."""
         return self.order >= ORDERED
 
-    def _near(self, features: Tensor) -> Tensor:
-        return nearest(features, gap=self._interval.gap)
+    def _neighbours_in_time(self, features: Tensor) -> Tensor:
+        return in_time(nearest(features, gap=self._interval.gap), self._interval.window)
 
     def _in_time(self, one: Measured) -> Tensor:
         if one not in self._known:
-            self._known[one] = in_time(self._near(one.on(self._sample)), self._interval.window)
+            self._known[one] = self._neighbours_in_time(one.on(self._sample))
         return self._known[one]
 
     def in_time(self, one: Measured) -> float:
@@ -396,8 +393,8 @@ class _Judge:
             in_time=self.in_time(now),
             published=self.in_time(published),
             start=self.in_time(self._start),
-            pixels=self._shares["pixels"],
-            colours=self._shares["colours"],
+            pixels=float(self._pixels.mean()),
+            colours=float(self._colours.mean()),
             chance=self._interval.chance(len(on)),
             error=self._error(self._in_time(now) - self._in_time(self._start)),
             rank=effective_rank(now.on(on)),

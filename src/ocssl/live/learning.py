@@ -40,49 +40,40 @@ SIZED = 9  # images whose median size is that of a new learner
 Info = Callable[[str], object]
 
 
+_setting = partial(setting, affects="nothing")  # a later call with the same state may change any of them
+
+
 class LiveOptions(Options):
     """Settings of :func:`learn`, besides those of the learner."""
 
-    follow: bool = setting(False, "Continue with files that arrive later.", affects="nothing", common=True)
-    minutes: float = setting(
-        10.0,
-        "Time for a source that ends; settings that are not given follow from it.",
-        affects="nothing",
-        common=True,
-        gt=0,
+    follow: bool = _setting(False, "Continue with files that arrive later.", common=True)
+    minutes: float = _setting(
+        10.0, "Time for a source that ends; settings that are not given follow from it.", common=True, gt=0
     )
-    images_per_second: float | None = setting(
+    images_per_second: float | None = _setting(
         None,
         "Rate to keep up with; settings that are not given follow from it. Unset: `minutes` decide where the number of "
         f"images is known, else {RATE:g}.",
-        affects="nothing",
         common=True,
         gt=0,
     )
-    save_every: float = setting(
-        30.0, "Seconds between saves; each publishes the encoder.", affects="nothing", common=True, ge=0
-    )
-    report_every: float = setting(10.0, "Seconds between progress lines.", affects="nothing", ge=0)
-    gate: bool = setting(
+    save_every: float = _setting(30.0, "Seconds between saves; each publishes the encoder.", common=True, ge=0)
+    report_every: float = _setting(10.0, "Seconds between progress lines.", ge=0)
+    gate: bool = _setting(
         True,
         "Publish an encoder only if it is not worse than the best so far, and let a learner that has become worse go "
         "back. False: publish every encoder.",
-        affects="nothing",
     )
-    check_every: int = setting(500, "Images between two checks of the gate.", affects="nothing", ge=1)
-    sample_size: int = setting(
-        1000, "Most images that are kept for the checks, evenly over the stream.", affects="nothing", ge=MIN_KEPT
-    )
-    reference: str | None = setting(
+    check_every: int = _setting(500, "Images between two checks of the gate.", ge=1)
+    sample_size: int = _setting(1000, "Most images that are kept for the checks, evenly over the stream.", ge=MIN_KEPT)
+    reference: str | None = _setting(
         None,
         "Folder with images whose neighbours must stay as they are at the start. Unset: nothing has to stay, or, where "
         "a strategy mixes weights with those at the start, the kept images.",
-        affects="nothing",
     )
-    least_agreement: float = setting(
+    least_agreement: float = _setting(
         0.5,
         "Share of the neighbours at the start that a published encoder must have as well, on the reference images.",
-        affects="nothing",
         ge=0,
         le=1,
     )
@@ -116,7 +107,7 @@ def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = p
     folder = StateFolder(state)
     with folder.opened(), StopRequest() as stop:
         restored = folder.restore(backbone=own, **movable)
-        cursor = restored[1] if restored else Cursor()
+        cursor = restored[1] if restored else Cursor(0, {}, {})
         with folder.index(cursor) as index:
             if isinstance(source, ImageStream):
                 stream = source
@@ -262,8 +253,7 @@ class _Session:
     def _go_on_with(self, learner: Learner, said: str | None) -> None:
         if said is not None:
             self.info(said)
-        if learner is not self.learner:
-            self.learner = self._monitor.learner = learner
+        self.learner = self._monitor.learner = learner
 
     def _learn(self, items: list[Item]) -> None:
         images = self._usable(items)
@@ -289,7 +279,9 @@ class _Session:
         for item, _, pixels in decoded:
             if isinstance(pixels, DataError):
                 self.stream.release(item, pixels)
-                self._warn_of_waiting(item, pixels)
+                if item.name not in self._waiting:  # once, although a followed folder is scanned again and again
+                    self._waiting.add(item.name)
+                    warn(printable(f"{pixels}; it was not learned from and waits"))
         for item, stamp, pixels in decoded:
             if isinstance(pixels, DataError):
                 continue
@@ -301,12 +293,6 @@ class _Session:
                 self.stream.ack(item)
                 images.append(torch.from_numpy(pixels))
         return images
-
-    def _warn_of_waiting(self, item: Item, error: DataError) -> None:
-        """Warn once of each image, although a followed folder is scanned again and again."""
-        if item.name not in self._waiting:
-            self._waiting.add(item.name)
-            warn(printable(f"{error}; it was not learned from and waits"))
 
     def _decode(self, item: Item) -> tuple[Item, str, Pixels | BadImage | DataError]:
         stamp = file_stamp(item.picture)  # before the file is read: one that grows meanwhile is tried again

@@ -99,10 +99,8 @@ def probe_state(
     """k-NN and a linear probe on labelled images, for the encoder before and after, and for both yardsticks.
 
     Args:
-        path: of the state.
         dataset: a name or an address such as ``folder:PATH``, with a folder per class. Where it has no test images, one
             image in four is held out.
-        root: folder with data sets.
         samples_per_class: most labelled images of a class to learn from; None: all.
     """
     now = load(Path(path) / "encoder")
@@ -148,15 +146,15 @@ def _labelled(
         return found
 
     train = load_split("train")
-    rows = torch.arange(len(train))
+    kept = torch.arange(len(train))
     try:
-        test, held = load_split("test"), None
+        test = load_split("test")
+        asked = torch.arange(len(test))
     except NoSplit:
-        test, held = train, rows % HELD_OUT == HELD_OUT - 1
+        held = kept % HELD_OUT == HELD_OUT - 1
+        test, kept, asked = train, kept[~held], kept[held]
     labels = torch.as_tensor(train.labels)
-    kept = rows if held is None else rows[~held]
     kept = kept[first_per_class(labels[kept], most)]
-    asked = torch.arange(len(test)) if held is None else rows[held]
     count = len(labels[kept].unique())
     if len(kept) < CHOOSING or count < 2 or not len(asked):
         images = f"{number_of(len(kept), 'image')} of {number_of(count, 'label')}"

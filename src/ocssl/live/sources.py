@@ -23,7 +23,7 @@ from ocssl.common.console import warn
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import FilesReader, image_files
-from ocssl.data.loading import SHARD_SUFFIXES, as_path, open_address
+from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, as_path, open_address
 from ocssl.data.reader import Item, Reader, number_of
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
@@ -32,7 +32,7 @@ from ocssl.live.seen import SeenIndex
 
 SUFFIXES = {**SHARD_SUFFIXES, "video": video.SUFFIXES}
 """How names of files end, by kind."""
-KINDS = ("folder", "tar", "parquet", "video", "hf", "camera")
+KINDS = (*SCHEMES, "video", "camera")
 STANDARD_INPUT = "-"
 MAX_REFERENCES, MIN_REFERENCES = 500, 50  # images on which features must stay as they are
 SEEK_CHUNK = 64  # images in memory while others are skipped
@@ -126,8 +126,6 @@ class ReaderStream(_Indexed):
     """Images in a fixed order, such as tar or parquet shards or a video; a position is enough to continue.
 
     Args:
-        reader: of the images.
-        key: of the source.
         start: how many were taken before.
         index: gets the refused images only.
     """
@@ -158,7 +156,6 @@ class FolderStream(_Indexed):
 
     Args:
         folder: searched with all its subfolders.
-        key: of the source.
         index: holds the files that are finished.
         follow: look for new files for ever.
     """

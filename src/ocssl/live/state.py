@@ -13,16 +13,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import nn
 
 from ocssl.checkpoint import check_place
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
-from ocssl.errors import CheckpointError, ConfigError, OcsslError
+from ocssl.errors import CheckpointError, ConfigError, OcsslError, first_misfit
 from ocssl.export.encoder import FrozenEncoder, publish
 from ocssl.learner import Learner
 from ocssl.live.gate import Gate
@@ -30,6 +31,7 @@ from ocssl.live.seen import SeenIndex
 
 INDEX_FILES = ("ledger.sqlite", "ledger.sqlite-journal")
 SQLITE = b"SQLite format 3\0"
+Position = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
 @dataclass
@@ -42,18 +44,17 @@ class Cursor:
         identities: of sources with a fixed order, as their readers give them.
     """
 
-    noted: int = 0
-    positions: dict[str, int] = field(default_factory=dict)
-    identities: dict[str, str] = field(default_factory=dict)
+    noted: Position
+    positions: dict[str, Position]
+    identities: dict[str, str]
 
-    def __post_init__(self) -> None:
-        for name in ("positions", "identities"):
-            if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} must be a mapping of sources")
-        for name, value in {"noted": self.noted, **self.positions}.items():
-            _check_count(name, value)
-        if not all(isinstance(value, str) for value in self.identities.values()):
-            raise ValueError("identities must be texts")
+
+@dataclass
+class SavedState:
+    """What a checkpoint holds besides the learner and its gate."""
+
+    place: Cursor
+    metrics_bytes: Position
 
 
 class StateFolder:
@@ -103,15 +104,12 @@ class StateFolder:
         if not saved:
             self.metrics.truncate(0)
             return None
-        state = self._checkpoints.read_state(saved[-1])
         try:
-            place, size = state["place"], state["metrics_bytes"]
-            cursor = Cursor(**{fact.name: place[fact.name] for fact in fields(Cursor)})
-            _check_count("metrics_bytes", size)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {error!r}") from error
-        self.metrics.truncate(size)
-        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), cursor
+            state = TypeAdapter(SavedState).validate_python(self._checkpoints.read_state(saved[-1]))
+        except ValidationError as error:
+            raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {first_misfit(error)}") from error
+        self.metrics.truncate(state.metrics_bytes)
+        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), state.place
 
     def index(self, cursor: Cursor) -> SeenIndex:
         """The index of seen images as of a cursor; without its file every image would be learned from again."""
@@ -132,7 +130,7 @@ class StateFolder:
         """Save everything, then publish the encoder, so that a restart never falls behind a published encoder."""
         index.commit()
         cursor.noted = index.size
-        state = {"place": asdict(cursor), "metrics_bytes": self.metrics.sync()}
+        state = asdict(SavedState(cursor, self.metrics.sync()))
 
         def write(draft: Path) -> None:
             learner.save(draft / "learner")
@@ -176,11 +174,6 @@ class StateFolder:
         for folder in (self._checkpoints.path, self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
-
-
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{name} must be a whole number of at least 0, not {value!r}")
 
 
 def _public_name(source: str) -> str:

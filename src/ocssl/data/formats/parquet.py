@@ -145,8 +145,8 @@ def _shared(values: ColumnArray, known: dict[Any, Any]) -> ColumnArray:
 def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) -> int:
     """Rows to read at once, so that they fit into :data:`BYTES_AT_ONCE` although each may be the largest of its group.
 
-    A dictionary stores equal values once: rows can take any multiple of what their group takes. A page is read as a
-    whole: one that says that it is larger than :data:`MAX_PAGE_BYTES` is refused.
+    A group stores equal values once, so its rows together can take many times its size. A page is read as a whole: one
+    whose header says that it is larger than :data:`MAX_PAGE_BYTES` is refused.
     """
     largest, wanted = 1, {column.partition(".")[0] for column in columns}
     with file.open("rb") as pages:

@@ -8,7 +8,8 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -77,7 +78,7 @@ def open_tar(path: Path, mode: Any = "r") -> tarfile.TarFile:
 
 
 class _Member(tarfile.TarInfo):
-    """Raises on a damaged header, which Python would take for the end of the archive, and on one of any length."""
+    """Raises on a damaged header, which Python would take for the end of the archive, and on one that is too long."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -108,22 +109,18 @@ _LONG_HEADERS = (
 
 def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
     """Pair each image with the label next to it."""
-    key, image, label = "", None, None
-    for member in archive:
-        stem, suffix = _split(member.name)
-        if member.isdir() or not (suffix in SUFFIXES or suffix in LABEL_SUFFIXES):
-            continue
-        if stem != key:
-            if image:
-                yield Item(*image, label)
-            key, image, label = stem, None, None
-        problem = _problem(member)
-        if suffix in SUFFIXES:
-            image = (f"{shard}:{member.name}", problem or _read(archive, member))
-        elif problem is None and member.size <= MAX_LABEL_BYTES:
-            label = _label(_read(archive, member))
-    if image:
-        yield Item(*image, label)
+    members = ((*_split(member.name), member) for member in archive if not member.isdir())
+    known = (entry for entry in members if entry[1] in (*SUFFIXES, *LABEL_SUFFIXES))
+    for _, sample in groupby(known, key=itemgetter(0)):
+        image = label = None
+        for _, suffix, member in sample:
+            problem = _problem(member)
+            if suffix in SUFFIXES:
+                image = (f"{shard}:{member.name}", problem or _read(archive, member))
+            elif problem is None and member.size <= MAX_LABEL_BYTES:
+                label = _label(_read(archive, member))
+        if image:
+            yield Item(*image, label)
 
 
 def _split(name: str) -> tuple[str, str]:

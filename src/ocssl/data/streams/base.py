@@ -28,18 +28,13 @@ Last = Literal["drop", "carry"]
 
 
 def permutation(count: int, purpose: str, *seeds: int) -> Indices:
-    """A permutation of ``0 … count-1`` that depends on the purpose and the seeds alone.
+    """A permutation of ``0 … count-1``, int64 ``(count,)``, that depends on the purpose and the seeds alone.
 
     The order is a sort by 64-bit keys from SHAKE-256, a fixed standard, so it is the same on every machine and in every
     version of Python, numpy and torch. Random generators may draw differently in their next release.
 
     Args:
-        count: number of elements.
         purpose: what the order is for; two purposes with one seed give unrelated orders.
-        seeds: any integers.
-
-    Returns:
-        int64 array of shape ``(count,)``.
 
     >>> permutation(6, "example", 0).tolist()
     [3, 2, 1, 5, 4, 0]
