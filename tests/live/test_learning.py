@@ -91,6 +91,17 @@ def test_a_stopped_learner_names_the_number_of_images_that_it_goes_on_after(tmp_
     assert "there is no new image; 6 were learned from before" in lines
 
 
+def test_a_learner_can_be_stopped_while_the_speed_is_measured(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        if line.startswith("measuring"):
+            signal.raise_signal(signal.SIGINT)
+
+    frames = write_frames(tmp_path / "frames", range(6))
+    with pytest.raises(Interrupted, match="stopped while the speed was measured; nothing was learned"):
+        learn(frames, tmp_path / "state", info=stop, weights="none", image_size=8, device="cpu")
+    assert not (tmp_path / "state").exists()
+
+
 def test_one_state_can_learn_from_two_folders_with_the_same_names(tmp_path: Path) -> None:
     for name in ("monday", "tuesday"):
         assert quiet_learn(write_frames(tmp_path / name, range(4)), tmp_path / "state")
