@@ -373,9 +373,11 @@ class Learner:
 
         Plugins that it was saved with are imported; where their code has changed since, a warning says so.
         """
-        if (Path(path) / "checkpoints").is_dir() and not (Path(path) / "learner.json").exists():
+        is_other = any((Path(path) / name).exists() for name in ("checkpoints", "encoder.json"))
+        if is_other and not (Path(path) / "learner.json").exists():
             raise CheckpointError(
-                f"'{path}' is a run or a state of ocssl learn, not a saved learner; ocssl.export.load reads its encoder"
+                f"'{path}' is a run or a state of ocssl learn, or the encoder of one, not a saved learner; "
+                "ocssl.export.load reads its encoder"
             )
         facts, tensors = checkpoint.read(path, "learner")
         plugins = recall_saved(facts.get("plugins"), f"'{path}'")

@@ -152,11 +152,31 @@ def test_parts_of_another_encoder_are_not_mixed_in(
     encoder: FrozenEncoder, learner: Learner, frames: Path, tmp_path: Path
 ) -> None:
     reader = open_reader(str(frames))
-    with pytest.raises(ZeroDivisionError):
-        embed(encoder, reader, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
+    stop_in_the_third_part(encoder, reader, tmp_path / "f.parquet")
     other = of_learner(Learner(**{**learner.get_params(), "seed": 1}))
     with pytest.raises(ConfigError, match="features of another encoder"):
         embed(other, reader, tmp_path / "f.parquet")
+
+
+def test_an_embedding_without_a_finished_part_begins_again_with_another_encoder(
+    encoder: FrozenEncoder, learner: Learner, frames: Path, tmp_path: Path
+) -> None:
+    reader = open_reader(str(frames))
+    other = of_learner(Learner(**{**learner.get_params(), "seed": 1}))
+    with pytest.raises(ZeroDivisionError):
+        embed(other, reader, tmp_path / "f.parquet", progress=lambda images: 1 // 0)
+    embed(encoder, reader, tmp_path / "f.parquet")
+    check(tmp_path / "f.parquet", encoder, frames)
+
+
+def test_an_array_file_is_not_said_to_be_of_another_program(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    reader = open_reader(str(frames))
+    embed(encoder, reader, tmp_path / "f.npy")
+    with pytest.raises(ConfigError, match=r"f\.npy' exists and says nothing of who wrote it; .* add --force"):
+        embed(encoder, reader, tmp_path / "f.npy")
+    embed(encoder, reader, tmp_path / "f.npy", force=True)
 
 
 def test_the_command_embeds_a_folder_and_refuses_an_empty_one(

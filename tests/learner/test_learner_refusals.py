@@ -15,6 +15,7 @@ import ocssl
 from ocssl.checks import small_learner, small_stream
 from ocssl.common.files import unseal
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError, OutOfMemoryError
+from ocssl.export.encoder import publish
 
 SETTINGS = [
     ({"strategy": "cla-x"}, "unknown strategy 'cla-x'; did you mean 'cla-r'"),
@@ -220,6 +221,12 @@ def test_a_folder_with_checkpoints_is_told_from_a_saved_learner(tmp_path) -> Non
     (tmp_path / "robot" / "checkpoints").mkdir(parents=True)
     with pytest.raises(CheckpointError, match=r"a run or a state of ocssl learn.*; ocssl\.export\.load reads"):
         ocssl.Learner.load(tmp_path / "robot")
+
+
+def test_an_encoder_is_told_from_a_saved_learner(tmp_path) -> None:
+    publish(small_learner("er"), tmp_path / "encoder")
+    with pytest.raises(CheckpointError, match=r"the encoder of one, not a saved learner; ocssl\.export\.load reads"):
+        ocssl.Learner.load(tmp_path / "encoder")
 
 
 def test_arrays_tensors_and_pictures_are_the_same_images() -> None:

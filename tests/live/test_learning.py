@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from frames import (
 )
 
 from ocssl import Learner, strategies
+from ocssl.common.signals import Interrupted
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
@@ -73,6 +75,31 @@ def test_a_second_start_says_how_far_the_first_one_came(tmp_path: Path) -> None:
     lines.clear()
     quiet_learn(frames, state, info=lines.append)
     assert lines[0] == "there is no new image; 9 were learned from before"
+
+
+def test_a_stopped_learner_names_the_number_of_images_that_it_goes_on_after(tmp_path: Path) -> None:
+    frames, state, lines = write_frames(tmp_path / "frames", range(6)), tmp_path / "state", []
+
+    def stop_at_the_third_report(line: str) -> None:
+        lines.append(line)
+        if sum("CBP" in said for said in lines) == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="stopped and saved after 6 images; "):  # a minibatch of 4, and 2 that wait
+        quiet_learn(frames, state, follow=True, report_every=0, info=stop_at_the_third_report)
+    quiet_learn(frames, state, info=lines.append, follow=False)
+    assert "there is no new image; 6 were learned from before" in lines
+
+
+def test_a_learner_can_be_stopped_while_the_speed_is_measured(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        if line.startswith("measuring"):
+            signal.raise_signal(signal.SIGINT)
+
+    frames = write_frames(tmp_path / "frames", range(6))
+    with pytest.raises(Interrupted, match="stopped while the speed was measured; nothing was learned"):
+        learn(frames, tmp_path / "state", info=stop, weights="none", image_size=8, device="cpu")
+    assert not (tmp_path / "state").exists()
 
 
 def test_one_state_can_learn_from_two_folders_with_the_same_names(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frames import quiet_learn, tiny_options, write_frames
+from frames import quiet_learn, tiny_options, write_frames, write_tar
 from PIL import Image
 
 from helpers.command import Command
 from ocssl.errors import ConfigError, DataError
 from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
-from ocssl.export.encoder import FrozenEncoder
+from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.imaging import decode
 from ocssl.live.life import along, is_state, life, probe_state
 
@@ -52,7 +52,7 @@ def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
     assert told["source"].endswith("frames: 240 images")
     assert told["learned"].startswith("from 240 images, 60 steps, CBP ")
     assert told["encoder"].startswith("version ")
-    assert told["kept"] == "one image in 1 of 240, for measuring"
+    assert told["kept"] == "240 of 240 images, for measuring"
     assert any("published encoder" in text for name, text in facts if not name)
     checks = along(state)
     assert checks["seen"][-1] == 240
@@ -172,3 +172,26 @@ def test_a_state_that_has_just_begun_is_shown_too(ocssl: Command, tmp_path: Path
     assert "memory_size" not in out
     assert "\nmemory_size: 24\n" in ocssl("show", tmp_path / "state", "--settings")[1]
     assert "from 8 images" in out
+    code, _, err = ocssl("show", tmp_path / "state", "--plot", tmp_path / "life.png")
+    assert code == 2
+    assert err.endswith("has no check of its encoder to draw yet; learn from at least 100 images\n")
+
+
+def test_a_source_is_shown_and_published_with_the_images_that_were_learned_from(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(9))
+    (frames / "00002.png").write_bytes(b"half-written")
+    (frames / "00003.png").write_bytes(b"no image")
+    archive = write_tar(tmp_path / "day.tar", range(5))
+    quiet_learn(frames, tmp_path / "state")
+    write_frames(frames, range(2, 3))
+    quiet_learn(frames, tmp_path / "state")
+    quiet_learn(archive, tmp_path / "state", gate=False)
+    sources = [text for name, text in life(tmp_path / "state") if name == "source"]
+    assert sources == [f"folder:{frames.resolve()}: 8 images, 1 refused", f"tar:{archive.resolve()}: 5 images"]
+    assert load(tmp_path / "state" / "encoder").facts["sources"] == {"folder:frames": 8, "tar:day.tar": 5}
+
+
+def test_a_run_is_not_drawn_by_show(ocssl: Command, tmp_path: Path) -> None:
+    code, _, err = ocssl("show", tmp_path, "--plot", "curve.png")
+    assert code == 2
+    assert "ocssl compare" in err

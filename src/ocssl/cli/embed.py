@@ -27,6 +27,7 @@ def embed(
 
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
+    from ocssl.data.reader import number_of
     from ocssl.device import pick_device
     from ocssl.export import load
     from ocssl.export.features import check_features
@@ -41,4 +42,4 @@ def embed(
     for name, problem in () if quiet else found.refused:
         typer.echo(f"refused {printable(name)}: {problem}", err=True)
     refused = f", {len(found.refused):,} refused" if found.refused else ""
-    typer.echo(f"{found.count:,} images, {network.feature_dim} numbers each{refused}: {output}")
+    typer.echo(f"{number_of(found.count, 'image')}, {network.feature_dim} numbers each{refused}: {output}")

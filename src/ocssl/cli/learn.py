@@ -32,6 +32,7 @@ def learn(
 
     Example: ocssl learn frames/ --state robot --follow
     """
+    from ocssl.data.reader import number_of
     from ocssl.live import check_names
     from ocssl.live import learn as learn_live
     from ocssl.pretrained import import_factories, read_encoder
@@ -48,6 +49,6 @@ def learn(
     place = state / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(
-        f"learned from {learner.seen:,} images, CBP {learner.budget.spent:,}; encoder"
+        f"learned from {number_of(learner.seen, 'image')}, CBP {learner.budget.spent:,}; encoder"
         f"{', still that of the start' if as_given else ''}: {place}"
     )

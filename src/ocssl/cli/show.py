@@ -12,7 +12,7 @@ import typer
 from ocssl.cli.flags import plain_console
 from ocssl.common.console import duration, percent
 from ocssl.common.files import check_output
-from ocssl.errors import CheckpointError
+from ocssl.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +42,10 @@ def show(
     console, folder = plain_console(soft_wrap=True), RunFolder(run)
     if _is_state(run):
         config = _show_state(console, run, plot)
+    elif plot is not None:
+        raise ConfigError(
+            f"--plot draws a live learner; a finished run is drawn by ocssl compare '{run}' --plot '{plot}'"
+        )
     else:
         result = read_result(run) if os.path.lexists(folder.result) else None
         config = result.config if result else folder.read_config().to_dict()
@@ -60,6 +64,7 @@ def _is_state(path: Path) -> bool:
 
 def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:
     """Print the life of a live learner, and return its settings."""
+    from ocssl.live.gate import MIN_KEPT
     from ocssl.live.life import along, is_state, life, settings_of
     from ocssl.results.render import sparkline
     from ocssl.results.render.figures import Line, draw_lines, plot_kind
@@ -75,6 +80,10 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, An
             console.print(f"{title:<11} {sparkline(values)}  {values[0]:.1f} to {values[-1]:.1f}")
     if plot is not None:
         check_output(plot, plot_kind(plot))
+        if not checks["seen"]:
+            raise ConfigError(
+                f"'{path}' has no check of its encoder to draw yet; learn from at least {MIN_KEPT} images"
+            )
         names = {"in_time": "the learner", "published": "published encoder", "start": "at the start"}
         lines = [
             Line(title, checks["seen"], [100 * y for y in checks[name]], dash="" if name in names else "2 3")

@@ -115,7 +115,9 @@ def check_output(
     if not stat.S_ISREG(facts.st_mode):
         raise ConfigError(f"'{path}' is not a regular file; choose another output")
     if facts.st_size and not force and not ours(place, kind, columns):
-        raise ConfigError(f"'{path}' exists and was not written by ocssl as {kind}; choose another, or add --force")
+        has_mark = kind in _KINDS or kind == "csv"
+        why = f"was not written by ocssl as {kind}" if has_mark else "says nothing of who wrote it"
+        raise ConfigError(f"'{path}' exists and {why}; choose another, or add --force")
 
 
 def _check_apart(path: Path, inputs: Iterable[str | Path]) -> None:

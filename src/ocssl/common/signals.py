@@ -83,6 +83,11 @@ def check_waiting(what: str) -> None:
 
     >>> check_waiting("for nobody")
     """
+    check_stop(f"stopped while it waited {what}; the last save stays", PATIENCE)
+
+
+def check_stop(message: str, patience: float = 0.0) -> None:
+    """Call this again and again in work that may be dropped: it ends after a request to stop, some seconds later."""
     for stop in _open:
-        if stop.number and time.monotonic() - stop.since > PATIENCE:
-            raise Interrupted(f"stopped while it waited {what}; the last save stays", stop.number)
+        if stop.number and time.monotonic() - stop.since >= patience:
+            raise Interrupted(message, stop.number)

@@ -287,9 +287,9 @@ def _made_by(encoder: FrozenEncoder, digest: str) -> dict[str, Any]:
 
 
 def _check_same(parts: Path, fingerprint: str) -> None:
-    """Parts of another encoder or of other images must not end up in one file."""
+    """Parts of another encoder or of other images must not end up in one file; where none is finished, begin anew."""
     mark = parts / MADE_FROM
-    if not mark.exists():
+    if not any(parts.glob("*.parquet")):
         atomic_write(mark, f"{MARK}\n{fingerprint}")
     elif not read_file(mark).endswith(fingerprint.encode()):
         raise ConfigError(

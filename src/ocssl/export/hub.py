@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.common.files import MARK, atomic_write, check_output, is_draft, writing
+from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export
@@ -113,4 +114,4 @@ def _sources(facts: dict[str, Any]) -> str:
     sources = facts.get("sources") or {}
     if not sources:
         return "Not stated."
-    return "\n".join(f"- {name.replace(':', ' ', 1)}: {count:,} images" for name, count in sources.items())
+    return "\n".join(f"- {name.replace(':', ' ', 1)}: {number_of(count, 'image')}" for name, count in sources.items())

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ocssl.common.signals import check_stop
 from ocssl.config import parse_learner
 from ocssl.device import pick_device
 from ocssl.errors import ConfigError
@@ -168,6 +169,7 @@ def _seconds(learner: Learner) -> float:
     shape = (config.stream_batch, 3, config.image_size, config.image_size)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     preparing = learner.executor.preparing
+    check_stop("stopped while the speed was measured; nothing was learned")
     began = time.perf_counter()
     learner.partial_fit(images)
     learner.check_finite()  # reads a value back, so the device has finished

@@ -18,7 +18,7 @@ from ocssl import config
 from ocssl.common.console import duration, warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.reader import Item
+from ocssl.data.reader import Item, number_of
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from ocssl.imaging import BadImage, PixelRange, Pixels, check_pixel_range, file_stamp
 from ocssl.learner import Learner
@@ -182,7 +182,8 @@ class _Session:
                 self._conclude()
         if stop.pending:
             raise Interrupted(
-                f"stopped and saved after {self.learner.seen:,} images; the same command goes on from there",
+                f"stopped and saved after {number_of(self.learner.seen + self.learner.pending, 'image')}; the same "
+                "command goes on from there",
                 stop.number,
             )
 

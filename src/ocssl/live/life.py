@@ -24,6 +24,7 @@ from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.live.gate import KIND, Quality
+from ocssl.live.seen import count_images
 from ocssl.live.summary import summary, verdict
 
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
@@ -52,16 +53,23 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     side, pixels = settings["image_size"], settings.get("pixel_range")
     values = "pixel_range unset" if pixels is None else f"pixel_range {pixels[0]:g} to {pixels[1]:g}"
     yield "images", f"{side}×{side}, fit {settings.get('fit', 'crop')}, {values}"
-    for source, count in CheckpointFolder(folder).read_state(saved)["place"]["positions"].items():
-        yield "source", f"{source}: {count:,} images"
+    place = CheckpointFolder(folder).read_state(saved)["place"]
+    for source, taken in place["positions"].items():
+        learned, refused = count_images(folder / "ledger.sqlite", place["noted"], source, taken)
+        yield "source", f"{source}: {number_of(learned, 'image')}{f', {refused:,} refused' if refused else ''}"
     cost = learner["budget"]
-    yield "learned", f"from {learner['seen']:,} images, {cost['steps']:,} steps, CBP {cost['spent']:,}"
-    back = f"; learning went back {gate['halvings']} times, each with half of it" if gate["halvings"] else ""
+    yield (
+        "learned",
+        f"from {number_of(learner['seen'], 'image')}, {number_of(cost['steps'], 'step')}, CBP {cost['spent']:,}",
+    )
+    back = (
+        f"; learning went back {number_of(gate['halvings'], 'time')}, each with half of it" if gate["halvings"] else ""
+    )
     yield "lr", f"{settings['lr']:g}{back}"
     encoder = _facts(folder / "encoder" / "encoder.json")
-    yield "encoder", f"version {encoder['version']}, learned from {encoder['seen']:,} images"
+    yield "encoder", f"version {encoder['version']}, learned from {number_of(encoder['seen'], 'image')}"
     kept = gate["sample"]
-    yield "kept", f"one image in {kept['every']:,} of {kept['count']:,}, for measuring"
+    yield "kept", f"{-(-kept['count'] // kept['every']):,} of {number_of(kept['count'], 'image')}, for measuring"
     if gate["quality"] is not None:
         quality = Quality(**gate["quality"])
         for line in (*summary(quality), verdict(quality, pretrained=settings.get("weights") is not None)):

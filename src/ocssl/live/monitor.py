@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ocssl.common.console import duration, short_count
+from ocssl.data.reader import number_of
 from ocssl.diagnosis import diagnose
 from ocssl.evaluation import alignment, collapsed
 from ocssl.learner import Learner
@@ -70,7 +71,7 @@ def resumed_line(taken: int, remaining: int | None) -> str:
     """
     if remaining == 0:
         return f"there is no new image; {taken:,} were learned from before"
-    return f"going on after {taken:,} images{'' if remaining is None else f'; {remaining:,} are left'}"
+    return f"going on after {number_of(taken, 'image')}{'' if remaining is None else f'; {remaining:,} are left'}"
 
 
 def progress_line(numbers: Mapping[str, Any], *, rate: bool = True) -> str:
@@ -83,7 +84,7 @@ def progress_line(numbers: Mapping[str, Any], *, rate: bool = True) -> str:
     >>> progress_line({"seen": 1200, "rate": 31.7, "cbp": 9600, "refused": 0, **drift})
     '1,200 images  31.7 img/s  CBP 9600  drift 0.010 in 1:30'
     """
-    parts = [f"{numbers['seen']:,} images"]
+    parts = [number_of(numbers["seen"], "image")]
     if rate:
         parts.append(f"{numbers['rate']:.1f} img/s")
     parts.append(f"CBP {short_count(numbers['cbp'])}")

@@ -83,12 +83,35 @@ class SeenIndex:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise CheckpointError(f"the index of images '{self.path}' cannot be read or written: {error}") from error
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _naming(self.path)
+
+
+def count_images(path: str | Path, size: int, source: str, taken: int) -> tuple[int, int]:
+    """How many images of a source were learned from, and how many are refused; nothing in the index changes.
+
+    Args:
+        path: of the index.
+        size: number of valid entries.
+        taken: images taken from the source; a file that was refused and tried again counts twice there. A source with
+            a fixed order has only its refused images in the index, so the others follow from this number.
+    """
+    query = "SELECT COUNT(*), COUNT(problem) FROM arrivals WHERE source = ? AND number <= ?"
+    with (
+        _naming(path),
+        contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)) as file,
+    ):
+        entries, refused = file.execute(query, (_encode(source), size)).fetchone()
+    return entries - refused or taken - refused, refused
+
+
+@contextlib.contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Turn a failure of SQLite into an error that names the index."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise CheckpointError(f"the index of images '{path}' cannot be read or written: {error}") from error
 
 
 def _encode(name: str) -> str | bytes:

@@ -27,7 +27,7 @@ from ocssl.errors import CheckpointError, ConfigError, OcsslError, first_misfit
 from ocssl.export.encoder import FrozenEncoder, publish
 from ocssl.learner import Learner
 from ocssl.live.gate import Gate
-from ocssl.live.seen import SeenIndex
+from ocssl.live.seen import SeenIndex, count_images
 
 INDEX_FILES = ("ledger.sqlite", "ledger.sqlite-journal")
 SQLITE = b"SQLite format 3\0"
@@ -139,7 +139,10 @@ class StateFolder:
         self._checkpoints.save(write, state, keep=1)
         if gate.active and self._published is gate.published:
             return
-        sources = {_public_name(key): count for key, count in cursor.positions.items()}
+        sources = {
+            _public_name(key): count_images(self._index, index.size, key, taken)[0]
+            for key, taken in cursor.positions.items()
+        }
         publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
         self._published = gate.published
 

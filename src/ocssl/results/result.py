@@ -248,7 +248,7 @@ def read_result(path: str | Path) -> Result:
     try:
         return Result.model_validate(_upgraded(json.loads(read_file(file))))
     except FileNotFoundError as error:
-        what = "has no result.json; the run is not finished" if place.is_dir() else "does not exist"
+        what = "has no result.json, so it is no finished run" if place.is_dir() else "does not exist"
         raise DataError(f"'{place}' {what}") from error
     except DataError as error:
         raise DataError(f"'{file}' {error}") from error
