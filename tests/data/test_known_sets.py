@@ -8,12 +8,15 @@ import tarfile
 
 import numpy as np
 import pytest
+import torch
 from pictures import assert_holds, cifar_batch, encoded, make_tar, pixels, png, write, write_parquet
 from PIL import Image
 
 from ocssl import data
+from ocssl.data import catalog
+from ocssl.data.dataset import DatasetInfo, ResidentDataset
 from ocssl.data.formats.imagenet import authors_classes, customary_classes
-from ocssl.errors import ConfigError, DataError, MissingExtraError
+from ocssl.errors import ConfigError, DataError, InputError, MissingExtraError
 
 # CIFAR ----------------------------------------------------------------------------------------------------------------
 
@@ -236,3 +239,35 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'ocssl\[hub\]'"):
         data.load("hf:owner/set", root=tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- sets of a plugin
+
+BLANK = torch.zeros(4, 3, 8, 8, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "complaint"),
+    [
+        (lambda split, size: (BLANK, torch.arange(4)), "data set 'mine' must be drawn as a Dataset, not tuple"),
+        (
+            lambda split, size: ResidentDataset(BLANK, DatasetInfo("mine"), [0, 1, 2, 3]),
+            "labels of data set 'mine' must be a tensor of int64, not list",
+        ),
+        (
+            lambda split, size: ResidentDataset(BLANK, DatasetInfo("mine"), torch.zeros(4)),
+            "labels of data set 'mine' must be a tensor of int64, not torch.float32",
+        ),
+    ],
+)
+def test_a_set_that_is_drawn_wrongly_is_refused(monkeypatch, drawn, complaint):
+    spec = catalog.DatasetSpec("mine", "four blanks", "nothing is needed", 8, drawn=drawn)
+    monkeypatch.setitem(catalog.registry._entries, "mine", spec)
+    with pytest.raises((ConfigError, InputError), match=complaint):
+        data.load("mine")
+
+
+def test_a_class_registered_as_a_data_set_is_refused(monkeypatch):
+    monkeypatch.setitem(catalog.registry._entries, "mine", ResidentDataset)
+    with pytest.raises(ConfigError, match="data set 'mine' must be registered as a DatasetSpec, not as <class"):
+        data.load("mine")

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import ocssl
+from ocssl import data
 from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.config import REGISTRIES, settings
-from ocssl.data import streams
+from ocssl.data import catalog, streams
 from ocssl.errors import ConfigError
 from ocssl.runs.config import parse
 
@@ -45,7 +46,7 @@ def folder(blocks, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def printed(blocks, folder) -> Iterator[None]:
     """All blocks have been run one after another, as a reader would; what they register is removed afterwards."""
-    registries = [*REGISTRIES.values(), streams.registry]
+    registries: list[Any] = [*REGISTRIES.values(), streams.registry, catalog.registry]
     before = [dict(registry._entries) for registry in registries]
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -101,6 +102,14 @@ def test_the_stream_takes_the_classes_in_order() -> None:
     assert [int(labels[batch][0]) for batch in stream] == [3, 3, 4, 4, 0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.usefixtures("printed")
+def test_the_data_set_is_drawn_the_same_each_time() -> None:
+    train, test = (data.load("gratings", split=split, image_size=8) for split in ("train", "test"))
+    assert (len(train), len(test), train.image_size) == (1000, 200, 8)
+    assert train.digest() == data.load("gratings", image_size=8).digest()
+    assert train.labels.unique().tolist() == [*range(10)]
+
+
 def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
     listing, run = re.findall(r"^ocssl .*--plugin recall.*", PAGE.read_text(), flags=re.M)
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -113,8 +122,9 @@ def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
 
 
 def test_every_entry_point_group_is_named() -> None:
-    groups = {registry.group for registry in (*REGISTRIES.values(), streams.registry)}
-    assert groups == set(re.findall(r"`(ocssl\.[a-z]+s)`", PAGE.read_text()))
+    groups = {registry.group for registry in (*REGISTRIES.values(), streams.registry, catalog.registry)}
+    _, named = PAGE.read_text().split("The groups are")
+    assert groups == set(re.findall(r"`(ocssl\.[a-z]+)`", named))
 
 
 @pytest.mark.usefixtures("printed")

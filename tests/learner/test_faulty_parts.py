@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.augment import Augmentation
 from ocssl.checks import check_memory, check_method, check_optimizer, check_strategy
+from ocssl.errors import ConfigError
 from ocssl.memory import Column, Fifo, Memory
 from ocssl.methods import Method, SimCLR
 from ocssl.nn import backbones
@@ -76,6 +77,33 @@ class Masking(ExperienceReplay):
         return {"far": features[features > 0].mean()}
 
 
+class Centring(ExperienceReplay):
+    def penalty(self, step):
+        step.features.projected.sub_(step.features.projected.mean(1, keepdim=True))
+        return {}
+
+
+class Multiplying(ExperienceReplay):
+    def penalty(self, step):
+        features = step.features.projected
+        return {"far": features.sum().add(features.mean(), alpha=features.detach().std()) * 0}
+
+
+class OnTheHost(ExperienceReplay):
+    def penalty(self, step):
+        features = step.features.projected
+        return {"weighted": (features.square().mean(-1) * torch.arange(features.shape[1])).mean()}
+
+
+class Replacing(ExperienceReplay):
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
+        self.register_buffer("centre", torch.zeros(setup.output_dim))
+
+    def after_step(self, output, encoder, memory):
+        self.centre = 0.9 * self.centre + 0.1 * output.features.projected.mean((0, 1))
+
+
 class Forgetful(ExperienceReplay):
     def columns(self):
         return {"outputs": Column((32,))}
@@ -90,6 +118,10 @@ class Forgetful(ExperienceReplay):
         (ChangesFeatures, r"ChangesFeatures.after_step\(\) changes tensors that it is given"),
         (Branching, r"reads values of a tensor on the host, by __bool__\(\)"),
         (Masking, "reads values of a tensor on the host, by an index of booleans"),
+        (Centring, r"Centring.losses\(\) changes tensors that it is given"),
+        (Multiplying, r"reads values of a tensor on the host, by add\(alpha=…\)"),
+        (OnTheHost, r"makes a tensor on the CPU, by arange\(\) without device"),
+        (Replacing, r"a step replaces \['strategy.centre'\], but a captured step goes on with the old tensors"),
         (Forgetful, r"column 'outputs' of the memory was never written; return it from features_after\(\)"),
     ],
 )
@@ -130,9 +162,31 @@ class Halving(SimCLR):
         return super().loss(step) + (first - second).square().mean()
 
 
-def test_a_method_that_changes_stored_features_is_caught(faulty) -> None:
-    with pytest.raises(AssertionError, match=r"Normalizing.after_step\(\) changes tensors that it is given"):
-        check_method(faulty(Normalizing))
+class Dividing(SimCLR):
+    def loss(self, step):
+        features = step.features.projected
+        features /= features.norm(dim=-1, keepdim=True)
+        return super().loss(step)
+
+
+class Whitening(SimCLR):
+    def loss(self, step):
+        features = step.features.projected
+        factor = torch.linalg.cholesky(features.mT @ features + torch.eye(32, device=features.device))
+        return super().loss(step) + factor.mean()
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Normalizing, r"Normalizing.after_step\(\) changes tensors that it is given"),
+        (Dividing, r"Dividing.loss\(\) changes tensors that it is given"),
+        (Whitening, r"by linalg_cholesky\(\), .* use a function of torch.linalg that ends in _ex"),
+    ],
+)
+def test_a_faulty_method_is_caught(faulty, kind: type[Method], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_method(faulty(kind))
 
 
 def test_a_method_that_fails_on_the_last_minibatch_is_caught(faulty) -> None:
@@ -158,6 +212,43 @@ class Single(Fifo):
 
     def assign_slots(self, n, generator):
         return super().assign_slots(n, generator) if n > 1 else self.slots[:1]
+
+
+class Colliding(Fifo):
+    """Once it is full, may put two new samples into one slot."""
+
+    def assign_slots(self, n, generator):
+        anywhere = torch.randint(self.capacity, (n,), generator=generator)
+        return torch.where(self.arrived < self.capacity, super().assign_slots(n, generator), anywhere)
+
+
+class Overflowing(Memory):
+    def assign_slots(self, n, generator):
+        return self.slots[:n] + self.arrived
+
+
+class Sparing(Fifo):
+    def assign_slots(self, n, generator):
+        return super().assign_slots(n, generator)[:2]
+
+
+class Listing(Fifo):
+    def assign_slots(self, n, generator):
+        return super().assign_slots(n, generator).tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Colliding, r"assign_slots\(\d\) must return \d different slots, not \["),
+        (Overflowing, r"assign_slots\(5\) must return slots below 12, or 12 \+ i for new sample i if it is not kept"),
+        (Sparing, r"Sparing.assign_slots\(5\) must return \(5,\) of torch.int64, not \(2,\) of torch.int64"),
+        (Listing, r"Listing.assign_slots\(5\) must return \(5,\) of torch.int64, not list"),
+    ],
+)
+def test_a_memory_that_assigns_wrong_slots_is_caught(faulty, kind: type[Memory], complaint: str) -> None:
+    with pytest.raises((AssertionError, ConfigError), match=complaint):
+        check_memory(faulty(kind))
 
 
 def test_a_memory_with_a_counter_that_is_not_saved_is_caught(faulty) -> None:

@@ -23,12 +23,13 @@ def test_hybrids_keep_the_contracts(name: str) -> None:
     check_strategy("cla-r", memory=name)
 
 
+@pytest.mark.parametrize("sizes", [SIZES, [3] * 9])  # the latter fill the memory in the middle of a minibatch
 @pytest.mark.parametrize("recent", [0.4, 0.6])
-def test_the_older_samples_are_those_with_the_largest_keys(recent: float) -> None:
+def test_the_older_samples_are_those_with_the_largest_keys(recent: float, sizes: list[int]) -> None:
     memory, draws = make(Hybrid, 10, staging=3, recent=recent), seeded(1)
     keys: dict[int, float] = {}
     newest, older = [], []
-    for batch in minibatches(SIZES):
+    for batch in minibatches(sizes):
         memory.add(pictures(batch), {}, draws)
         held = dict(zip(identities(memory), memory.columns["key"][: len(memory)].tolist(), strict=True))
         for number in batch:
@@ -86,7 +87,7 @@ class Surprising(Reservoir):
         return {"score": Column(())}
 
     def new_columns(self, n: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
-        return {"score": torch.ones(n)}
+        return {"score": torch.ones(n, device=self.device)}
 
     def after_step(self, output) -> None:
         if output.batch.slots is not None:

@@ -29,6 +29,12 @@ def test_a_memory_of_no_samples_is_refused(kind, size):
         make(kind, capacity=4, staging=2, memory_size=size)
 
 
+@pytest.mark.parametrize("column", [(8,), Column(8), torch.zeros(8)])
+def test_a_column_that_is_none_is_refused(column):
+    with pytest.raises(ConfigError, match="column 'outputs' must be a Column with a tuple for its shape"):
+        Fifo(4, (3, 2, 2), staging=2, columns={"outputs": column})
+
+
 # ------------------------------------------------------------------------------------------------- stored features
 
 

@@ -9,6 +9,7 @@ from drawing import draw
 
 from helpers.command import Command
 from helpers.results import PUBLISHED
+from ocssl import memory, strategies
 from ocssl.paper.plan import make_plan
 from ocssl.results import TABLES, read_result
 from ocssl.results.read import Store, read_results
@@ -199,3 +200,28 @@ def test_the_runs_of_the_papers_tables_have_names_of_their_own() -> None:
                 key = f"{experiment_key(run.config)} {run.dataset}"
                 assert found.setdefault(run.name, key) == key, run.name
     assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"strategy": "mine"}, "mine"),
+        ({"strategy": "mine", "memory": "kept"}, "mine, kept"),
+        ({"strategy": "er", "memory": "kept"}, "ER w/ kept"),
+        ({"strategy": "named"}, "Mine"),
+    ],
+)
+def test_a_part_that_derives_from_another_does_not_have_its_label(monkeypatch, parts, expected):
+    class Mine(strategies.ExperienceReplay):
+        """Experience replay, changed."""
+
+    class Named(strategies.ExperienceReplay):
+        label = "Mine"
+
+    class Kept(memory.Fifo):
+        """FIFO, changed."""
+
+    monkeypatch.setitem(strategies.registry._entries, "mine", Mine)
+    monkeypatch.setitem(strategies.registry._entries, "named", Named)
+    monkeypatch.setitem(memory.registry._entries, "kept", Kept)
+    assert label(resolve(parts)) == expected

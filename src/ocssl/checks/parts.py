@@ -30,6 +30,15 @@ def check_memory(name: str, **options: Any) -> None:
         return kind(capacity, image_shape, staging=staging, columns=columns, options=settings)
 
     subject, generator = build(), torch.Generator().manual_seed(0)
+    assign_slots = subject.assign_slots
+
+    def checked(n: int, generator: torch.Generator) -> Tensor:
+        slots = assign_slots(n, generator)
+        if isinstance(slots, Tensor) and slots.shape == (n,):  # else the memory refuses them
+            _check_slots(slots.tolist(), n, capacity)
+        return slots
+
+    subject.assign_slots = checked  # type: ignore[method-assign]
     sizes = [tensor.shape for tensor in subject.state_dict().values()]
     seen = 0
     for n in (5, 1, 5, 3, 5, 1, 5, 5, 2, 5):  # not a multiple of the capacity in all
@@ -66,6 +75,14 @@ def check_memory(name: str, **options: Any) -> None:
         assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
     assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
     assert len(copy) == len(subject)
+
+
+def _check_slots(slots: list[int], n: int, capacity: int) -> None:
+    assert len({*slots}) == n, f"assign_slots({n}) must return {n} different slots, not {slots}"
+    assert {*slots} <= {*range(capacity + n)}, (
+        f"assign_slots({n}) must return slots below {capacity}, or {capacity} + i for new sample i if it is not kept, "
+        f"not {slots}"
+    )
 
 
 def sampled(kept: memory.Memory, n: int, generator: torch.Generator) -> Tensor:

@@ -66,15 +66,15 @@ def check_strategy(name: str, **settings: Any) -> None:
     _knows_its_defaults(strategies.registry.get(name, settings.get("variant", "default")))
     for check in (
         _augments,
-        _trains,
         _leaves_what_it_is_given,
-        _reads_no_value_back,
+        _trains,
         _treats_each_image_alone,
         _repeats_however_it_is_called,
         _does_not_grow,
         _goes_on_after_saving,
         _counts_its_budget,
         _replays_what_was_stored,
+        _can_be_captured,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
 
@@ -133,9 +133,12 @@ def _trains(build: Build) -> None:
         for key, parameter in train_state.encoder.named_parameters()
         if torch.equal(parameter, before[key]) and not 0 < largest.get(parameter, 0) < ROUNDING
     ]
-    assert not still, f"never trained: {still}"
+    assert not still, f"never trained: {still[:5]}"
     idle = [key for key, p in train_state.strategy.named_parameters() if p.requires_grad and not largest.get(p)]
-    assert not idle, f"never trained: {idle}; let the loss reach them, or freeze them with requires_grad_(False)"
+    assert not idle, (
+        f"never trained: {idle[:5]}; let the loss reach them, or freeze them with requires_grad_(False); copies of the "
+        "encoder are made with ocssl.nn.frozen_copy()"
+    )
     stored = [] if train_state.memory is None else train_state.memory.state_dict().values()
     assert not any(t.requires_grad for t in stored), "the memory keeps tensors that require gradients"
     parts = sum(value for key, value in losses.items() if key != "total")
@@ -153,13 +156,20 @@ def _leaves_what_it_is_given(build: Build) -> None:
     """The images, views and features that hooks are given; other hooks and the memory read them, too."""
     learner = build()
     strategy, kept = learner.train_state.strategy, learner.train_state.memory
+    if strategy.method is not None:
+        _guard(strategy.method, "loss", _given_to_a_loss)
     _guard(strategy, "compose", lambda stream: [stream])
     _guard(strategy, "mix", lambda views: [views])
-    _guard(strategy, "losses", lambda step: [step.batch.images, step.views, *step.batch.recalled.values()])
+    _guard(strategy, "losses", _given_to_a_loss)
     for part in (strategy.method, strategy, kept):
         if part is not None:
             _guard(part, "after_step", lambda output: [output.batch.images, output.views, output.features.projected])
     learner.partial_fit(small_stream(20))
+
+
+def _given_to_a_loss(step: Step) -> list[Tensor]:
+    features = step.features
+    return [step.batch.images, step.views, features.backbone, features.projected, *step.batch.recalled.values()]
 
 
 def _guard(part: object, hook: str, read: Callable[[Any], list[Tensor]]) -> None:
@@ -174,44 +184,6 @@ def _guard(part: object, hook: str, read: Callable[[Any], list[Tensor]]) -> None
         return result
 
     setattr(part, hook, guarded)
-
-
-def _reads_no_value_back(build: Build) -> None:
-    """In what a GPU captures as a graph, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
-    learner = build()
-    kept = learner.train_state.memory
-    if learner.config.execution == "eager" or (kept is not None and kept.host_work):
-        return
-
-    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            with _StaysOnDevice():
-                return part(*given)
-
-        return run
-
-    for name in ("before_passes", "step", "after_passes"):
-        setattr(learner.executor, name, watched(getattr(learner.executor, name)))
-    learner.partial_fit(small_stream(20))
-
-
-class _StaysOnDevice(TorchFunctionMode):
-    """Refuses calls whose result, or its shape, depends on values that the host would have to know."""
-
-    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
-    converting = "__bool__", "__int__", "__float__", "__index__"
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = function.__name__
-        indices = args[1] if name == "__getitem__" else ()
-        parts = indices if isinstance(indices, tuple) else (indices,)
-        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
-        reads = masked or name in (*self.reading, *self.converting)
-        assert not reads, (
-            f"a step reads values of a tensor on the host, by {'an index of booleans' if masked else f'{name}()'}, and "
-            "cannot be captured as a CUDA graph; use torch.where, or give execution='eager' here and in training"
-        )
-        return function(*args, **(kwargs or {}))
 
 
 def _treats_each_image_alone(build: Build) -> None:
@@ -331,6 +303,71 @@ def _does_not_grow(build: Build) -> None:
     assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"
 
 
+def _can_be_captured(build: Build) -> None:
+    """As a graph on a GPU, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
+    learner = build()
+    train_state, kept = learner.train_state, learner.train_state.memory
+    if learner.config.execution == "eager" or (kept is not None and kept.host_work):
+        return
+
+    def addresses() -> dict[str, int]:
+        state = train_state.state_dict()
+        return {name: tensor.data_ptr() for name, tensor in state.items() if name != "generator"}
+
+    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            before = addresses()
+            with _OnDevice():
+                result = part(*given)
+            replaced = [name for name, address in addresses().items() if before.get(name, address) != address]
+            assert not replaced, (
+                f"a step replaces {replaced[:5]}, but a captured step goes on with the old tensors; change them in "
+                "place, as with copy_()"
+            )
+            return result
+
+        return run
+
+    for name in ("before_passes", "step", "after_passes"):
+        setattr(learner.executor, name, watched(getattr(learner.executor, name)))
+    learner.partial_fit(small_stream(20))
+
+
+class _OnDevice(TorchFunctionMode):
+    """Refuses calls that read values on the host, to know a result or its shape, and those that make CPU tensors."""
+
+    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
+    converting = "__bool__", "__int__", "__float__", "__index__"
+    checking = "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_pinv", "linalg_solve", "linalg_svd"
+    making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = function.__name__, kwargs or {}
+        indices = args[1] if name == "__getitem__" else ()
+        parts = indices if isinstance(indices, tuple) else (indices,)
+        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
+        factor = isinstance(kwargs.get("alpha"), Tensor)  # for which torch needs a number
+        reads = masked or factor or name in (*self.reading, *self.converting, *self.checking)
+        how, instead = f"{name}()", "torch.where"
+        if masked:
+            how = "an index of booleans"
+        elif factor:
+            how, instead = f"{name}(alpha=…)", "a product"
+        elif name in self.checking:
+            instead = "a function of torch.linalg that ends in _ex"
+        assert not reads, (
+            f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; use "
+            f"{instead}, or give execution='eager' here and in training"
+        )
+        result = function(*args, **kwargs)
+        elsewhere = name in self.making and kwargs.get("device") is None and result.ndim > 0
+        assert not elsewhere, (
+            f"a step makes a tensor on the CPU, by {name}() without device, and fails on a GPU; give the device of a "
+            "tensor at hand, as device=features.device"
+        )
+        return result
+
+
 def _weights(learner: Learner) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in learner.train_state.encoder.parameters()])
 
@@ -354,6 +391,7 @@ def check_method(name: str, **options: Any) -> None:
     """
     kind = methods.registry.get(name)
     _knows_its_defaults(kind)
+    _leaves_what_it_is_given(lambda: small_learner("finetune", method=name, **options))
     for more in ({}, {"views": 3}):  # any number of views is allowed
         _uses_every_view(small_learner("finetune", method=name, **{**options, **more}).partial_fit(small_stream(8)))
     method = small_learner("finetune", method=name, **options).train_state.strategy.method

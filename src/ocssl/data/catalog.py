@@ -70,8 +70,17 @@ class DatasetSpec:
         folders = chain(dataset_dirs(root, self.aliases), [root] if self.downloads else [])
         return next((reader for folder in folders if (reader := self.find(folder, split))), None)
 
+    def draw(self, split: str, image_size: int) -> Dataset:
+        """The images of a set that is drawn by code."""
+        assert self.drawn is not None, "a set that is read from files is located"
+        made = self.drawn(split, image_size)
+        if not isinstance(made, Dataset):
+            raise ConfigError(f"data set '{self.name}' must be drawn as a Dataset, not {type(made).__name__}")
+        return made
+
 
 registry = Registry[DatasetSpec]("data set", group="ocssl.data")
+register = registry.register
 
 
 def names() -> list[str]:
@@ -88,7 +97,10 @@ def dataset_spec(name: str) -> DatasetSpec:
         return replace(registry.get(base), name=name, find=partial(find_imagenet100, authors_seed=int(seed)))
     if name not in registry and os.path.isdir(name):  # of a text that cannot be a path, it is False
         raise ConfigError(f"unknown data set '{name}'; for the images in the folder of this name, write folder:{name}")
-    return registry.get(name)
+    spec = registry.get(name)
+    if not isinstance(spec, DatasetSpec):
+        raise ConfigError(f"data set '{name}' must be registered as a DatasetSpec, not as {spec!r}")
+    return spec
 
 
 def _draw_shapes(split: str, image_size: int) -> Dataset:
@@ -198,4 +210,4 @@ for _spec in (
         drawn=_draw_shapes,
     ),
 ):
-    registry.register(_spec.name)(_spec)
+    register(_spec.name)(_spec)

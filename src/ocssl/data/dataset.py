@@ -70,6 +70,9 @@ class Dataset(ABC):
     def __init__(
         self, info: DatasetInfo, image_size: int, labels: Tensor | None = None, columns: Columns = None
     ) -> None:
+        if labels is not None and not (isinstance(labels, Tensor) and labels.dtype == torch.int64):
+            found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+            raise InputError(f"labels of data set '{info.name}' must be a tensor of int64, not {found}")
         self.info = info
         self.name, self.classes, self.skipped = info.name, info.classes, info.skipped
         self.mean, self.std = info.mean, info.std

@@ -72,7 +72,7 @@ def load(
         spec = dataset_spec(address)
         decoding = replace(decoding, image_size=image_size or spec.image_size)
         if spec.drawn:
-            return spec.drawn(split, image_size or spec.image_size)
+            return spec.draw(split, image_size or spec.image_size)
         reader = _find_or_fetch(spec, data_root(root), split, download, progress)
         info = DatasetInfo(spec.name, mean=spec.mean, std=spec.std)
     return cached(reader, info, decoding, check=verify, show=progress)

@@ -140,6 +140,11 @@ class Memory:
         if staging > capacity:
             raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({staging})")
         columns = {**(columns or {}), **self.own_columns()}
+        for name, column in columns.items():
+            if not isinstance(column, Column) or not isinstance(column.shape, tuple | list):
+                raise ConfigError(
+                    f"column '{name}' must be a Column with a tuple for its shape, Column((8,)), not {column}"
+                )
         if taken := columns.keys() & {"images", "featured", "born"}:
             raise ConfigError(f"column '{min(taken)}' is one of the memory's own; choose another name")
         if self.needs_features and "features" not in columns:
@@ -222,6 +227,7 @@ class Memory:
             rows[self._layout(name).staging_rows(n)] = new[name]
         self.on_write(self.slots[self.capacity : self.capacity + n])
         slots = self.assign_slots(n, generator)
+        _check_slots(f"{type(self).__name__}.assign_slots({n})", slots, n)
         for name, rows in self._rows().items():
             layout = self._layout(name)
             rows[layout.local(slots)] = rows[layout.staging_rows(n)].clone()
@@ -303,6 +309,12 @@ class Memory:
 
     def _saved_as(self, name: str) -> str:
         return f"column.{name}" if name in self.columns else name
+
+
+def _check_slots(call: str, slots: object, n: int) -> None:
+    found = f"{tuple(slots.shape)} of {slots.dtype}" if isinstance(slots, Tensor) else type(slots).__name__
+    if found != f"({n},) of torch.int64":
+        raise ConfigError(f"{call} must return ({n},) of torch.int64, not {found}")
 
 
 registry.base = Memory

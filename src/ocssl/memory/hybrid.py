@@ -70,7 +70,8 @@ class Hybrid(Memory):
         """Slots in turn while there is room, then those of the older samples with the smallest keys."""
         order = self.arrived + self.slots[:n]
         newest = self.born[: self.capacity] >= self.arrived + n - self.recent
-        keys = self.columns["key"][: self.capacity].masked_fill(newest, 2.0)
+        empty = self.slots[: self.capacity] >= self.arrived
+        keys = self.columns["key"][: self.capacity].masked_fill(newest | empty, 2.0)
         dropped = keys.topk(n, largest=False, sorted=True).indices
         full = order >= self.capacity
         return torch.where(full, dropped[(full.cumsum(0) - 1).clamp(min=0)], order)

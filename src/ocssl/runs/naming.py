@@ -13,11 +13,14 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from ocssl.common.files import json_digest, slug
+from ocssl.config import REGISTRIES
+from ocssl.memory import Memory
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
 from ocssl.results.names import flat_settings
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
+from ocssl.strategies import Strategy
 
 MAX_NAME_BYTES = 160  # without the seed; a transfer's result adds the other data set
 MAX_MARKS = 3  # settings in a file's name; more are summed up in a digest
@@ -123,13 +126,19 @@ def _label(config: RunConfig) -> str:
     if config.iid:
         return "i.i.d."
     parts = config.learner.parts()
-    name, memory = parts.strategy.label or config.learner.strategy, parts.memory
+    name, memory = _own_label("strategy", config.learner.strategy, parts.strategy), parts.memory
     if memory is None or config.learner.memory is None:
         return name
-    kept = memory.label or config.learner.memory
-    if parts.strategy.label == "ER":
+    kept = _own_label("memory", config.learner.memory, memory)
+    if name == "ER":
         return f"{name} w/ {kept}"
     return name if config.learner.memory == parts.strategy.default_memory else f"{name}, {kept}"
+
+
+def _own_label(setting: str, name: str, kind: type[Strategy | Memory]) -> str:
+    """The label of a part, or its name where the label is inherited and names the part that it derives from."""
+    declared = any("label" in vars(owner) for owner in (kind, REGISTRIES[setting].get(name)))
+    return (kind.label if declared else "") or name
 
 
 def _marks(config: RunConfig) -> list[str]:
