@@ -146,37 +146,6 @@ def test_a_setting_without_default_is_refused_where_it_is_registered():
     assert "mine" not in strategies.registry
 
 
-@pytest.mark.parametrize(
-    ("registry", "base"),
-    [
-        (strategies.registry, strategies.Strategy),
-        (methods.registry, methods.SimCLR),
-        (memory.registry, memory.Fifo),
-        (optim.registry, optim.SGD),
-        (augment.registry, augment.Augmentation),
-        (nn.backbones.registry, torch.nn.Module),
-        (streams.registry, streams.Iid),
-    ],
-)
-def test_a_constructor_that_does_not_call_that_of_its_base_is_refused(registry, base):
-    class Mine(base):
-        def __init__(self, *given, **named):
-            self.strength = 0.5
-
-    with pytest.raises(ConfigError, match=rf"constructor of {registry.kind} 'mine' must call super\(\).__init__\(\)"):
-        registry.register("mine")(Mine)
-    assert "mine" not in registry
-
-
-def test_a_constructor_may_call_that_of_its_base_by_name(monkeypatch):
-    class Mine(memory.Fifo):
-        def __init__(self, *sizes, **place):
-            memory.Fifo.__init__(self, *sizes, **place)
-
-    monkeypatch.setattr(memory.registry, "_entries", dict(memory.registry._entries))
-    assert memory.register("mine")(Mine) is memory.registry.get("mine")
-
-
 def test_a_variant_is_given_where_there_is_one_and_the_plain_entry_elsewhere():
     animals = Registry[str]("animal")
     animals.register("cat", variant="original")("wildcat")

@@ -82,14 +82,6 @@ def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
-def _calls_base_constructor(part: object) -> bool:
-    """Whether the names that the constructor of a class uses, if it has one of its own, include ``__init__``."""
-    if not isinstance(part, type) or all(vars(base).get("__init__") is None for base in part.__mro__[1:-1]):
-        return True  # there is no constructor to call
-    code = getattr(inspect.unwrap(vars(part).get("__init__", object.__init__)), "__code__", None)
-    return code is None or "__init__" in code.co_names
-
-
 class Registry(Generic[T]):
     """Named parts of one kind, in the order of their registration.
 
@@ -188,8 +180,6 @@ class Registry(Generic[T]):
         for setting, field in getattr(entry, "Options", BaseModel).model_fields.items():
             if field.is_required():
                 raise ConfigError(f"setting '{setting}' of {self.kind} '{name}' has no default; give it one")
-        if not _calls_base_constructor(entry):
-            raise ConfigError(f"the constructor of {self.kind} '{name}' must call super().__init__() first")
         needed = dict.fromkeys(self.required, f"every {self.kind}")
         for attribute, methods in self.required_with.items():
             if getattr(entry, attribute):

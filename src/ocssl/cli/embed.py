@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import ForceOption
-from ocssl.common.console import progress_bar
+from ocssl.common.console import number_of, progress_bar
 
 
 def embed(
@@ -27,7 +27,6 @@ def embed(
 
     Example: ocssl embed robot/encoder frames/ -o features.parquet
     """
-    from ocssl.data.reader import number_of
     from ocssl.device import pick_device
     from ocssl.export import load
     from ocssl.export.features import check_features

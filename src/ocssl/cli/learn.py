@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import given
+from ocssl.common.console import number_of
 
 
 def learn(
@@ -32,7 +33,6 @@ def learn(
 
     Example: ocssl learn frames/ --state robot --follow
     """
-    from ocssl.data.reader import number_of
     from ocssl.live import check_names
     from ocssl.live import learn as learn_live
     from ocssl.pretrained import import_factories, read_encoder

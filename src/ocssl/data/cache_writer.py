@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from ocssl.common.console import progress_bar, shown, warn
+from ocssl.common.console import number_of, progress_bar, shown, warn
 from ocssl.common.files import locked, read_file, require_regular, writing
 from ocssl.data.cache import (
     INDEX_BYTES,
@@ -41,7 +41,7 @@ from ocssl.data.cache import (
     verify,
 )
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
-from ocssl.data.reader import Item, Label, Reader, number_of
+from ocssl.data.reader import Item, Label, Reader
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Pixels
 

@@ -88,15 +88,6 @@ class Reader(ABC):
         raise ConfigError(f"there is no column '{name}' to order by")
 
 
-def number_of(count: int, thing: str) -> str:
-    """A count with its noun.
-
-    >>> number_of(1, "image"), number_of(2, "image")
-    ('1 image', '2 images')
-    """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
 def describe_files(files: Iterable[Path]) -> str:
     """Name, size and modification time of each file: cheap to get, and different after any relevant change."""
     # A dangling link, for instance, is unreadable; it counts as a bad image when it is read.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ocssl.common.console import number_of
 from ocssl.common.files import MARK, atomic_write, check_output, is_draft, writing
-from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import config
-from ocssl.common.console import duration, warn
+from ocssl.common.console import duration, number_of, warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.reader import Item, number_of
+from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
 from ocssl.imaging import BadImage, PixelRange, Pixels, check_pixel_range, file_stamp
 from ocssl.learner import Learner

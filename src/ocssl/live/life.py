@@ -14,11 +14,10 @@ from torch import Tensor
 
 from ocssl import checkpoint, data
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
-from ocssl.common.console import warn
+from ocssl.common.console import number_of, warn
 from ocssl.common.files import read_file
 from ocssl.data.dataset import first_per_class
 from ocssl.data.layout import NoSplit
-from ocssl.data.reader import number_of
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ocssl.common.console import duration, short_count
-from ocssl.data.reader import number_of
+from ocssl.common.console import duration, number_of, short_count
 from ocssl.diagnosis import diagnose
 from ocssl.evaluation import alignment, collapsed
 from ocssl.learner import Learner

@@ -19,12 +19,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ocssl.common.console import warn
+from ocssl.common.console import number_of, warn
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, as_path, open_address
-from ocssl.data.reader import Item, Reader, number_of
+from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video

@@ -12,8 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import Literal
 
+from ocssl.common.console import number_of
 from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference, seed_mean
-from ocssl.results.names import counted, heading, row_label, row_name
+from ocssl.results.names import heading, row_label, row_name
 from ocssl.results.read import Store
 from ocssl.results.result import trained_on
 from ocssl.results.sections import Section, sections_of
@@ -290,4 +291,4 @@ def _points(difference: Difference) -> str:
     """A difference, with its interval, or how few seeds it is of, in brackets."""
     ends = difference.mean, difference.low, difference.high
     mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
-    return f"{mean} ({counted(difference.n, 'seed') if difference.n < LEAST_SEEDS else f'{low} to {high}'})"
+    return f"{mean} ({number_of(difference.n, 'seed') if difference.n < LEAST_SEEDS else f'{low} to {high}'})"

@@ -76,15 +76,6 @@ def setting_text(name: str, value: object) -> str:
     return f"{SYMBOLS.get(name, name)} {short_value(value)}"
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "seed"), counted(2, "seed")
-    ('1 seed', '2 seeds')
-    """
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of groups by names such as ``probe.lr``.
 

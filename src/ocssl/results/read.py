@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from ocssl.common.console import percent
+from ocssl.common.console import number_of, percent
 from ocssl.errors import ConfigError, DataError
-from ocssl.results.names import counted
 from ocssl.results.result import Protocol, Result, read_result
 from ocssl.results.tables import Kind, PaperRow, Settings
 from ocssl.results.tuned import FOLDER, TunedFor, TunedValues, read_tuned
@@ -45,7 +44,7 @@ class ResultFile:
         usual = ("auto", "graph", "bf16") if hardware.get("gpu") else ("auto", "eager", "fp32")
         words = [str(hardware.get("gpu") or hardware.get("cpu") or "unknown device")]
         if not hardware.get("gpu") and (threads := hardware.get("threads")):
-            words.append(counted(threads, "thread"))
+            words.append(number_of(threads, "thread"))
         words += [str(config[name]) for name in ("execution", "precision") if config.get(name, "auto") not in usual]
         words += [f"{many} processes"] if (many := hardware.get("processes", 1)) != 1 else []
         return ", ".join(words)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ocssl.common.console import number_of
 from ocssl.results.claims import MAIN
 from ocssl.results.differences import LEAST_SEEDS, seed_mean
-from ocssl.results.names import counted, heading
+from ocssl.results.names import heading
 from ocssl.results.sections import Section
 from ocssl.results.table import Value
 
@@ -62,4 +63,4 @@ def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str
 
 def _few(values: Mapping[int, float]) -> str:
     """How many seeds there are, where they are too few to compare."""
-    return counted(len(values), "seed") if len(values) < LEAST_SEEDS else ""
+    return number_of(len(values), "seed") if len(values) < LEAST_SEEDS else ""

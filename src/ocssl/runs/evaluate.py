@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocssl.common.console import warn
+from ocssl.common.console import number_of, warn
 from ocssl.common.files import atomic_write, slug, writing
 from ocssl.data import authors
 from ocssl.device import oom_guard
@@ -29,7 +29,6 @@ from ocssl.errors import CheckpointError, DataError
 from ocssl.evaluation import Accuracy, extract_parts, knn_probe, linear_probes
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.learner import Learner
-from ocssl.results.names import counted
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
 from ocssl.runs.folder import RunFolder, write_tensors
@@ -113,7 +112,7 @@ class ProbeQueue:
             return {}
         encoders, splits = list(self._waiting.values()), self.splits
         self._free_cache()  # what training and extraction left behind is in pieces too small for a stack
-        purpose = f"the probes of {counted(len(encoders), 'encoder')}"
+        purpose = f"the probes of {number_of(len(encoders), 'encoder')}"
         with oom_guard(encoders[0].train.device, purpose, "free the device"):
             results = linear_probes(
                 [features.train for features in encoders],

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ocssl.common.console import warn
+from ocssl.common.console import number_of, warn
 from ocssl.data.dataset import ColumnArray
 from ocssl.data.layout import OTHER_SPLIT, split_folder
-from ocssl.data.reader import Item, Reader, describe_files, number_of
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError
 
 SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")

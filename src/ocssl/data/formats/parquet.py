@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
 from ocssl.data.dataset import ColumnArray
 from ocssl.data.formats.pages import column_chunks, largest_page
-from ocssl.data.reader import Item, Reader, describe_files, number_of
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
 

@@ -13,9 +13,10 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
+from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.reader import Item, Reader, describe_files, number_of
+from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, require_bytes
 

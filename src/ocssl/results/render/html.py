@@ -10,10 +10,11 @@ from itertools import groupby
 from pathlib import Path
 from string import Template
 
+from ocssl.common.console import number_of
 from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
 from ocssl.results.claims import BASIS, claims
-from ocssl.results.names import STYLES, counted, heading, without_folders
+from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
 from ocssl.results.report import Report
 from ocssl.results.sections import Section
@@ -72,7 +73,7 @@ def _file(name: str) -> str:
 
 def _lede(report: Report) -> str:
     protocols = sorted({file.result.protocol for file in report.files}, reverse=True)
-    words = [counted(len(report.files), "run")]
+    words = [number_of(len(report.files), "run")]
     if protocols:
         words.append(f"{' and '.join(map(heading, protocols))} protocol{'s' if len(protocols) > 1 else ''}")
     if report.latest:
@@ -116,7 +117,7 @@ def _problems(report: Report) -> str:
     problems = report.problems
     return (
         '<section class="problems" id="problems" aria-labelledby="problems-title">'
-        f'<h2 id="problems-title">{counted(len(problems), "problem")} to look at</h2>'
+        f'<h2 id="problems-title">{number_of(len(problems), "problem")} to look at</h2>'
         "<p>Files with a problem and results in conflict did not enter a number on this page.</p>"
         f"<ul>{''.join(f'<li>{_problem(problem, report)}</li>' for problem in problems)}</ul></section>"
     )
@@ -127,7 +128,7 @@ def _problem(problem: Problem, report: Report) -> str:
     unnamed = [escape(report.place(path)) for path in problem.paths if str(path) not in problem.sentence]
     if not unnamed:
         return escape(sentence)
-    summary = f"<summary>{counted(len(unnamed), 'file')}</summary>{'<br>'.join(unnamed)}"
+    summary = f"<summary>{number_of(len(unnamed), 'file')}</summary>{'<br>'.join(unnamed)}"
     return f"{escape(sentence)}<details{' open' if len(unnamed) <= 3 else ''}>{summary}</details>"
 
 
