@@ -164,6 +164,9 @@ while True:
 """
 
 
+LEAST_VERSIONS = 10
+
+
 def read_while_another_writes(folder: Path, loads: int) -> set[int]:
     """The versions that a reader saw, after checking that each was whole and none older than the one before."""
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(folder)])
@@ -171,8 +174,9 @@ def read_while_another_writes(folder: Path, loads: int) -> set[int]:
         while not (folder / "encoder.json").exists():
             assert writer.poll() is None
             time.sleep(0.05)
-        last, versions = 0, set()
-        for _ in range(loads):
+        last, versions, loaded = 0, set(), 0
+        while loaded < loads or len(versions) <= LEAST_VERSIONS:  # a slow disk holds the writer up
+            loaded += 1
             encoder = load(folder)
             assert encoder.version >= last
             assert encoder.facts["seen"] == encoder.version
@@ -180,7 +184,7 @@ def read_while_another_writes(folder: Path, loads: int) -> set[int]:
             assert values == {float(encoder.version)}
             last = encoder.version
             versions.add(last)
-        assert writer.poll() is None
+            assert writer.poll() is None
     finally:
         writer.kill()
         writer.wait()
@@ -190,7 +194,6 @@ def read_while_another_writes(folder: Path, loads: int) -> set[int]:
 @pytest.mark.parametrize("loads", [100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_loads_while_another_process_writes_are_all_whole_and_never_go_back(tmp_path: Path, loads: int) -> None:
     versions = read_while_another_writes(tmp_path / "encoder", loads)
-    assert len(versions) > 10
     assert json.loads((tmp_path / "encoder" / "encoder.json").read_text())["facts"]["version"] >= max(versions)
     publish(Learner(backbone="convnet-w8", device="cpu", **TINY), tmp_path / "encoder")
     left = {path.suffix for path in (tmp_path / "encoder").iterdir()}
