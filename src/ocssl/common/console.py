@@ -91,6 +91,15 @@ def progress_bar(
         yield lambda steps: bars.advance(task, steps)
 
 
+def number_of(count: int, thing: str) -> str:
+    """A count with its noun.
+
+    >>> number_of(1, "image"), number_of(2, "image")
+    ('1 image', '2 images')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def short_count(count: int) -> str:
     """A large count in four characters or so.
 
@@ -150,12 +159,3 @@ def shown(value: object) -> str:
 _repr = _Shown()
 _repr.maxlevel, _repr.maxstring, _repr.maxother = 3, 80, 200
 _repr.maxlist = _repr.maxtuple = _repr.maxdict = _repr.maxset = 8
-
-
-def number_of(count: int, thing: str) -> str:
-    """A count with its noun.
-
-    >>> number_of(1, "image"), number_of(2, "image")
-    ('1 image', '2 images')
-    """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
