@@ -84,7 +84,7 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     results.append(made(base, "pretraining-simsiam", "cla-e-iid", 52))
     found = answers(tmp_path / "store", results)
     assert (found["downstream"].answer, found["pretraining"].answer) == ("no", "yes")
-    said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of 2 of 7 other rows."
+    said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of the other 2 rows that were run."
     assert said in found["downstream"].evidence
     assert "1 of 2 comparisons were run." in found["downstream"].evidence
     assert (found["downstream"].said, found["time"].said) == ("no, so far", "not run yet")

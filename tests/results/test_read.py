@@ -167,6 +167,14 @@ def test_the_untrained_encoder_is_what_runs_measured_before_their_first_image(tm
     assert random.published["final"].mean == 15.4
 
 
+def test_a_result_older_than_the_setting_of_conv1_began_with_the_same_untrained_encoder(tmp_path: Path) -> None:
+    older = without("config", "conv1_init") | {"references": {"untrained": 15.0}}
+    put(tmp_path, "older", older)
+    put(tmp_path, "b", content(seed=1) | {"references": {"untrained": 13.0}})
+    assert "conv1_init" not in older["config"]
+    assert row_of(read_results(tmp_path), "random").ours.final == {0: 15.0, 1: 13.0}
+
+
 def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_that_seed(tmp_path: Path) -> None:
     put(tmp_path, "a", content() | {"references": {"untrained": 15.0}})
     put(tmp_path, "b", content(strategy="cla-r") | {"references": {"untrained": 17.0}})

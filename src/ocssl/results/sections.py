@@ -275,7 +275,8 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
 
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
     """The settings that a floor depends on, besides data set, protocol, images and crops; groups with a dot."""
-    given = {**result.config, **result.overrides}  # of init_from the name, without the seed
+    earlier = {"conv1_init": "kaiming"}  # of results that are older than this setting
+    given = {**earlier, **result.config, **result.overrides}  # of init_from the name, without the seed
     return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *ENCODERS.get(name, ()))})
 
 
