@@ -80,12 +80,12 @@ class Average(nn.Module):
         weight = (1 - self.tau) / (1 - self.tau**steps)
         if self.power:
             weight = torch.maximum(weight, (self.power + 1) / (steps + self.power))
-        pairs: list[tuple[Tensor, Tensor]] = [*zip(self.network.parameters(), source.parameters(), strict=True)]
-        for mine, new in zip(self.network.buffers(), source.buffers(), strict=True):
-            if mine.is_floating_point():
-                pairs.append((mine, new))
-            else:
-                mine.copy_(new)
-        difference = torch._foreach_sub([new for _, new in pairs], [mine for mine, _ in pairs])
+        old, new = ([*network.parameters(), *network.buffers()] for network in (self.network, source))
+        pairs = [*zip(old, new, strict=True)]
+        counts = [pair for pair in pairs if not pair[0].is_floating_point()]
+        if counts:
+            torch._foreach_copy_([mine for mine, _ in counts], [count for _, count in counts])
+        pairs = [pair for pair in pairs if pair[0].is_floating_point()]
+        difference = torch._foreach_sub([now for _, now in pairs], [mine for mine, _ in pairs])
         torch._foreach_mul_(difference, weight.to(difference[0].dtype))
         torch._foreach_add_([mine for mine, _ in pairs], difference)
