@@ -107,6 +107,26 @@ def test_a_part_without_its_main_method_is_refused(registry, base, method):
     assert "mine" not in registry
 
 
+@pytest.mark.parametrize(
+    ("registry", "part", "written", "meant"),
+    [
+        (strategies.registry, strategies.Finetune, "after_steps", "after_step"),
+        (strategies.registry, strategies.Finetune, "after_minibatches", "after_minibatch"),
+        (methods.registry, methods.registry.get("simclr"), "begins", "begin"),
+        (memory.registry, memory.registry.get("fifo"), "update_feature", "update_features"),
+        (optim.registry, optim.SGD, "moment", "moments"),
+    ],
+)
+def test_a_method_that_is_nearly_named_like_a_hook_is_refused(registry, part, written, meant):
+    sentence = (
+        rf"class Mine of {registry.kind} 'mine' has {written}\(\), which nothing calls; did you mean {meant}\(\)\?"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        registry.register("mine")(type("Mine", (part,), {written: lambda *given: None}))
+    assert "mine" not in registry
+    registry.register("mine")(type("Mine", (part,), {f"_{written}": lambda *given: None}))
+
+
 @pytest.mark.parametrize(("missing", "other"), [("losses", "projector"), ("projector", "losses")])
 def test_a_strategy_with_own_loss_and_without_what_that_needs_is_refused(missing, other):
     mine = type("Mine", (strategies.Strategy,), {"own_loss": True, other: lambda *given: None})

@@ -76,6 +76,14 @@ def source(part: object) -> str:
     return ""
 
 
+def _methods(owner: type) -> set[str]:
+    """Names of the public methods and properties that a class itself defines."""
+    found = vars(owner).items()
+    return {
+        name for name, value in found if name[0] != "_" and (inspect.isroutine(value) or isinstance(value, property))
+    }
+
+
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
     """Entry points by name; looking through all installed packages takes milliseconds, so once for each search path."""
@@ -188,6 +196,19 @@ class Registry(Generic[T]):
             if inspect.getattr_static(entry, method) is inspect.getattr_static(base, method):
                 culprit = f"class {getattr(entry, '__name__', entry)} of {self.kind} '{name}'"
                 raise ConfigError(f"{culprit} has no {method}(), which {which} needs; define it")
+        if base is not None and isinstance(entry, type):
+            self._refuse_misspelt(name, entry, base)
+
+    def _refuse_misspelt(self, name: str, entry: type, base: type) -> None:
+        """Refuse a method that is nearly named like one of the base: nothing would call it."""
+        hooks = {method for owner in base.__mro__ if owner.__module__.startswith("ocssl") for method in _methods(owner)}
+        for owner in entry.__mro__:
+            for method in () if issubclass(base, owner) else sorted(_methods(owner) - hooks):
+                if near := difflib.get_close_matches(method, hooks, n=1, cutoff=0.85):
+                    raise ConfigError(
+                        f"class {owner.__name__} of {self.kind} '{name}' has {method}(), which nothing calls; "
+                        f"did you mean {near[0]}()? If not, begin its name with _"
+                    )
 
     def _announced(self) -> dict[str, EntryPoint]:
         """Entry points of installed packages by name."""

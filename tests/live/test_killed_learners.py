@@ -187,7 +187,7 @@ def test_a_second_learner_on_the_same_state_is_refused(ocssl: Command, tmp_path:
     time.sleep(0.2)
     code, _, err = ocssl("learn", tmp_path / "empty", "--state", tmp_path / "state", "--follow")
     assert code == 2
-    assert err == f"ocssl: another process is working in '{tmp_path / 'state'}'\n"
+    assert err == f"ocssl: another process is working in '{tmp_path / 'state'}'; let it end, or name another folder\n"
     waiting.kill(signal.SIGTERM)
     assert waiting.wait() == 143
     assert "nothing was learned" in waiting.err

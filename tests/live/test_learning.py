@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,7 @@ from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.imaging import file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
+from ocssl.live.learning import IDLE
 from ocssl.live.sources import ImageStream
 from ocssl.live.state import StateFolder
 
@@ -89,6 +91,30 @@ def test_a_stopped_learner_names_the_number_of_images_that_it_goes_on_after(tmp_
         quiet_learn(frames, state, follow=True, report_every=0, info=stop_at_the_third_report)
     quiet_learn(frames, state, info=lines.append, follow=False)
     assert "there is no new image; 6 were learned from before" in lines
+
+
+def test_a_learner_that_follows_a_folder_reports_nothing_while_nothing_comes(tmp_path: Path) -> None:
+    frames, state, lines = write_frames(tmp_path / "frames", range(6)), tmp_path / "state", []
+    idle: list[int] = []
+
+    def add_frames() -> None:
+        idle.append(len(lines))
+        write_frames(frames, range(6, 10))
+
+    def add_frames_or_stop(line: str) -> None:
+        lines.append(line)
+        if line == "waiting for new images":
+            if idle:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                idle.append(len(lines))
+                Timer(5 * IDLE, add_frames).start()
+
+    with pytest.raises(Interrupted, match="stopped and saved after 10 images; "):
+        quiet_learn(frames, state, follow=True, report_every=0, info=add_frames_or_stop)
+    before, after = idle
+    assert before == after
+    assert len((state / "metrics.jsonl").read_text().splitlines()) == sum("CBP" in line for line in lines)
 
 
 def test_a_learner_can_be_stopped_while_the_speed_is_measured(tmp_path: Path) -> None:

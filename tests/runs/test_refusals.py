@@ -219,7 +219,7 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module:
         (["--set", "experiences=30"], "18 classes cannot make 30 experiences"),
         (["--set", "stream_batch=300", "--set", "memory_size=300", "--batch", "400"], "use fewer experiences"),
         (["--samples-per-class", "5"], "holds out no image"),
-        (["--init-from", "nowhere"], "'nowhere' is not a run"),
+        (["--init-from", "nowhere"], "there is no folder 'nowhere'"),
         (["--set", "cbp=3"], "can spend from"),
         (["--device", "quantum"], "device 'quantum' cannot be used"),
     ],

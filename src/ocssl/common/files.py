@@ -313,7 +313,9 @@ def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
                 lock.acquire()
             except Timeout as error:
                 if wait >= 0 and time.monotonic() >= end:
-                    raise ConfigError(f"another process is working in '{folder}'") from error
+                    raise ConfigError(
+                        f"another process is working in '{folder}'; let it end, or name another folder"
+                    ) from error
                 check_waiting(f"for another process that works in '{folder}'")
                 time.sleep(LOOK_EVERY)
     try:

@@ -164,6 +164,7 @@ class _Session:
         self._refused = 0
         self._waiting: set[str] = set()  # names of images that the system could not read
         self._collapsed = self._unsaved = False
+        self._idle = False  # nothing came since the last report
         self._saved_at = self._reported_at = time.monotonic()
 
     def run(self, items: list[Item], stop: StopRequest) -> None:
@@ -216,13 +217,17 @@ class _Session:
         while not stop.pending:
             if items:
                 self._learn(items)
+                self._idle = False
             elif self.stream.exhausted:
                 return
             else:
                 time.sleep(IDLE)
             now = time.monotonic()
-            if now - self._reported_at >= self.options.report_every:
+            if not self._idle and now - self._reported_at >= self.options.report_every:
                 self._report()
+                if not items:
+                    self._idle = True
+                    self.info("waiting for new images")
             if self._unsaved and now - self._saved_at >= self.options.save_every:
                 self.save(required=False)
             items = self.stream.take(self.learner.config.stream_batch)

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -75,6 +76,8 @@ class RunFolder:
 
     def read_config(self) -> RunConfig:
         """The configuration of the run that is here."""
+        if not os.path.lexists(self.path):
+            raise ConfigError(f"there is no folder '{self.path}'")
         if not self.config.is_file():
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
         if not (stored := from_file(self.config)):
