@@ -108,6 +108,15 @@ def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: P
     assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
 
 
+def test_a_run_that_is_left_alone_shares_its_device_with_none_however_many_workers_are_asked_for(
+    tmp_path: Path, ocssl: Ocssl
+) -> None:
+    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", "--workers", "4", *SMALL)
+    assert code == 0, said
+    (file,) = read_results(tmp_path / "results").files
+    assert file.runs_at_once == 1
+
+
 def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "--max-seconds", "0")
     assert code == 0

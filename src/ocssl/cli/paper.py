@@ -211,7 +211,6 @@ def run(
     stop_at = deadline(max_seconds)
     console = plain_console(soft_wrap=True)
     papers, store = [find_table(name) for name in dict.fromkeys(tables)], _open(results, new=True)
-    runner = make_engine(engine, workers=workers, address=address, quiet=quiet)
     for paper in papers:
         _check_protocol(paper, protocol)
         if paper.shows == "seconds" and (workers > 1 or engine != "local"):
@@ -241,6 +240,8 @@ def run(
             console.print(f"{'to resume' if run.started else 'to run'}: {run.name}")
         _print_problems(console, store)
         return
+    busy = min(workers, max(1, len(plan.to_run)))
+    runner = make_engine(engine, workers=busy, address=address, quiet=quiet)
     if values:
         keep_values(values, results, which)
     failed = _print_outcomes(console, run_missing(plan, runner, store, results, stop_at=stop_at))
