@@ -96,7 +96,8 @@ def assert_alike(first: Learner, second: Learner) -> None:
 
 
 def quiet_learn(source: object, state: Path, **options: object) -> Learner:
-    return learn(str(source), state, **{"info": lambda line: None, **TINY, **options})
+    where = source if isinstance(source, list) else str(source)
+    return learn(where, state, **{"info": lambda line: None, **TINY, **options})
 
 
 def own_network(seed: int) -> torch.nn.Module:

@@ -7,11 +7,12 @@ import io
 from pathlib import Path
 
 import pytest
-from frames import tiny_options, write_frames
+from frames import assert_alike, by_hand, learned, quiet_learn, tiny_options, write_frames
 from PIL import Image
 
 from helpers.command import Command
 from ocssl.cli import app
+from ocssl.errors import ConfigError
 
 SCREEN = 40
 
@@ -65,3 +66,22 @@ def test_a_huge_image_is_refused_in_one_line(ocssl: Command, tmp_path: Path) -> 
     assert code == 0, err
     assert "refused huge.png: it has 9500×9500 pixels" in err
     assert "DecompressionBombWarning" not in err
+
+
+def test_image_files_are_learned_from_once_each_and_counted(ocssl: Command, tmp_path: Path) -> None:
+    frames, state, lines = write_frames(tmp_path / "frames", range(6)), tmp_path / "state", []
+    files = [frames / f"{number:05d}.png" for number in (5, 1, 1, 0)]
+    code, out, err = ocssl("learn", *files, "--state", state, *tiny_options())
+    assert (code, out.startswith("learned from 3 images")) == (0, True), err
+    assert_alike(quiet_learn(files, tmp_path / "same"), by_hand([5, 1, 0]))
+    learner = quiet_learn([*files, frames / "00003.png", frames / "00004.png"], state, info=lines.append)
+    assert learner.seen == 5
+    assert learned(state, "paths") == [str(frames / f"{number:05d}.png") for number in (5, 1, 0, 3, 4)]
+    assert lines[0] == "going on after 3 images; 2 are left"
+
+
+def test_only_image_files_are_learned_from_together(tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(2))
+    for other in (frames, tmp_path / "day.tar", tmp_path / "drive.MP4"):
+        with pytest.raises(ConfigError, match=rf"'{other}' is no image, and only images can be given together"):
+            quiet_learn([frames / "00000.png", other], tmp_path / "state")

@@ -15,7 +15,8 @@ from ocssl.common.console import number_of
 def learn(
     ctx: typer.Context,
     source: Annotated[
-        str, typer.Argument(help="Folder, video, tar or parquet file, camera:0, or - for paths on stdin.")
+        list[str],
+        typer.Argument(metavar="SOURCE", help="Folder, images, video, tar, parquet, camera:0; -: paths on stdin."),
     ],
     state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
     weights: Annotated[
@@ -45,7 +46,7 @@ def learn(
     settings = given(ctx, assigned) | ({} if weights is None else {"weights": weights})
     check_names(settings)
     import_factories(settings)
-    learner = learn_live(source, state, info=info, **settings)
+    learner = learn_live(source if len(source) > 1 else source[0], state, info=info, **settings)
     place = state / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(

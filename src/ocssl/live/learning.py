@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -79,12 +79,14 @@ class LiveOptions(Options):
     )
 
 
-def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = print, **given: Any) -> Learner:
+def learn(
+    source: str | Path | Sequence[str | Path] | ImageStream, state: str | Path, *, info: Info = print, **given: Any
+) -> Learner:
     """Learn from every image of a source once; continue where an earlier call with this state stopped.
 
     Args:
         source: a folder, a video, a tar or parquet file, ``camera:0``, ``-`` for paths on standard input, an address
-            such as ``tar:PATH``, or an :class:`~ocssl.live.sources.ImageStream` of your own.
+            such as ``tar:PATH``, several image files, or an :class:`~ocssl.live.sources.ImageStream` of your own.
         state: folder that keeps the learner; other processes can load ``state/encoder`` at any moment.
         info: called with each progress line; warnings go to the logger ``ocssl``.
         given: settings of :class:`LiveOptions` and of :class:`~ocssl.Learner`. A backbone of your own is needed every
@@ -93,9 +95,10 @@ def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = p
     Raises:
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
-    if not isinstance(source, str | Path | ImageStream):
+    several = isinstance(source, list | tuple) and all(isinstance(path, str | Path) for path in source)
+    if not several and not isinstance(source, str | Path | ImageStream):
         raise ConfigError(
-            f"source must be a path, an address or an ImageStream, not {type(source).__name__}; "
+            f"source must be a path, paths of images, an address or an ImageStream, not {type(source).__name__}; "
             "Learner.partial_fit takes images"
         )
     check_names(given)
@@ -113,7 +116,8 @@ def learn(source: str | Path | ImageStream, state: str | Path, *, info: Info = p
                 stream = source
                 stream.seek(cursor.positions.get(stream.key, 0))
             else:
-                stream = open_stream(str(source), index, cursor.positions, cursor.identities, follow=options.follow)
+                where = [str(path) for path in source] if isinstance(source, list | tuple) else str(source)
+                stream = open_stream(where, index, cursor.positions, cursor.identities, follow=options.follow)
             items: list[Item] = []
             if restored:
                 learner = restored[0]

@@ -227,10 +227,17 @@ class PathStream(_Indexed):
 
     Bytes that are not valid text reach the file system as they are. A relative path is remembered with the working
     folder: another folder may have files of the same names.
+
+    Args:
+        lines: the paths; how many are left is known where this is a list.
     """
 
     def __init__(self, lines: Iterable[str], index: SeenIndex) -> None:
         super().__init__("paths", index)
+        self._left: int | None = None
+        if isinstance(lines, list):
+            paths = {Path(line.rstrip("\r\n")).absolute() for line in lines}
+            self._left = sum(self._is_new(str(path), path) for path in paths)
         self._queue: queue.Queue[str | Exception | None] = queue.Queue(maxsize=1000)
         if isinstance(lines, io.TextIOWrapper):
             lines.reconfigure(errors="surrogateescape")
@@ -251,7 +258,13 @@ class PathStream(_Indexed):
             path = Path(name).absolute()
             if name and self._is_new(str(path), path):
                 self._taken.add(str(path))
+                self._left = None if self._left is None else self._left - 1
                 return Item(name, path)
+
+    @property
+    def remaining(self) -> int | None:
+        """Paths of a list that were not taken yet."""
+        return self._left
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the absolute path to the index."""
@@ -348,12 +361,17 @@ def reference_images(folder: str, settings: LearnerConfig) -> Tensor:
 
 
 def open_stream(
-    source: str, index: SeenIndex, positions: dict[str, int], identities: dict[str, str], *, follow: bool = False
+    source: str | list[str],
+    index: SeenIndex,
+    positions: dict[str, int],
+    identities: dict[str, str],
+    *,
+    follow: bool = False,
 ) -> ImageStream:
     """The images of a source that were not taken before.
 
     Args:
-        source: as for :func:`address_of`, or ``-`` for paths on standard input.
+        source: as for :func:`address_of`, ``-`` for paths on standard input, or a list of paths of images.
         index: holds the files that are finished.
         positions: images taken, by address, for sources with a fixed order.
         identities: of those sources; that of this one is checked and brought up to date.
@@ -361,6 +379,14 @@ def open_stream(
     """
     if source == STANDARD_INPUT:
         return PathStream(sys.stdin, index)
+    if isinstance(source, list):
+        for path in source:
+            if as_path(path).is_dir() or path.lower().endswith(sum(SUFFIXES.values(), ())):
+                raise ConfigError(
+                    f"'{path}' is no image, and only images can be given together; learn from one source after the "
+                    "other, with the same state"
+                )
+        return PathStream(source, index)
     address = address_of(source)
     kind, _, place = address.partition(":")
     if kind == "folder":
