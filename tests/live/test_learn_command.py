@@ -85,3 +85,5 @@ def test_only_image_files_are_learned_from_together(tmp_path: Path) -> None:
     for other in (frames, tmp_path / "day.tar", tmp_path / "drive.MP4"):
         with pytest.raises(ConfigError, match=rf"'{other}' is no image, and only images can be given together"):
             quiet_learn([frames / "00000.png", other], tmp_path / "state")
+    with pytest.raises(ConfigError, match="only a folder can be followed, not files"):
+        quiet_learn([frames / "00000.png", frames / "00001.png"], tmp_path / "state", follow=True)

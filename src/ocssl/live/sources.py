@@ -380,6 +380,8 @@ def open_stream(
     if source == STANDARD_INPUT:
         return PathStream(sys.stdin, index)
     if isinstance(source, list):
+        if follow:
+            raise ConfigError("only a folder can be followed, not files; leave --follow out")
         for path in source:
             if as_path(path).is_dir() or path.lower().endswith(sum(SUFFIXES.values(), ())):
                 raise ConfigError(
