@@ -187,6 +187,10 @@ def test_the_command_embeds_a_folder_and_refuses_an_empty_one(
     app(["embed", str(tmp_path / "encoder"), str(frames), "-o", str(output)], standalone_mode=False)
     assert capsys.readouterr().out == f"23 images, 32 numbers each: {output}\n"
     check(output, encoder, frames)
+    files = [str(path) for path in sorted(frames.iterdir())]
+    for given in (files, files[:1]):
+        app(["embed", str(tmp_path / "encoder"), *given, "-o", str(tmp_path / "files.parquet")], standalone_mode=False)
+        assert pq.read_table(tmp_path / "files.parquet")["path"].to_pylist() == given
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="there are no images in"):
         app(["embed", str(tmp_path / "encoder"), str(tmp_path / "empty"), "-o", str(output)], standalone_mode=False)

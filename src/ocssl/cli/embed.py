@@ -16,7 +16,9 @@ def embed(
         Path,
         typer.Argument(help="A published encoder, a state, a run, a .safetensors, or a pretrained network."),
     ],
-    source: Annotated[str, typer.Argument(help="A folder, video, tar or parquet file.")],
+    source: Annotated[
+        list[str], typer.Argument(metavar="SOURCE", help="A folder, images, a video, a tar or parquet file.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=".parquet, .csv or .npy.")],
     batch: Annotated[int, typer.Option(help="Images encoded at once.")] = 256,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
@@ -31,11 +33,12 @@ def embed(
     from ocssl.export import load
     from ocssl.export.features import check_features
     from ocssl.export.features import embed as embed_all
-    from ocssl.live.sources import open_reader, printable, source_paths
+    from ocssl.live.sources import as_source, open_reader, printable, source_paths
 
-    check_features(output, inputs=[encoder, *source_paths(source)], force=force)
+    read = [path for word in source for path in source_paths(word)]
+    check_features(output, inputs=[encoder, *read], force=force)
     network = load(encoder, device=str(pick_device(device)))
-    reader = open_reader(source)
+    reader = open_reader(as_source(source))
     with progress_bar("Embedding", reader.count(), False if quiet else None) as advance:
         found = embed_all(network, reader, output, batch=batch, progress=advance, force=force)
     for name, problem in () if quiet else found.refused:

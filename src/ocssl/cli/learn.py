@@ -46,7 +46,7 @@ def learn(
     settings = given(ctx, assigned) | ({} if weights is None else {"weights": weights})
     check_names(settings)
     import_factories(settings)
-    learner = learn_live(source if len(source) > 1 else source[0], state, info=info, **settings)
+    learner = learn_live(source, state, info=info, **settings)
     place = state / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(

@@ -26,7 +26,7 @@ from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import MIN_KEPT, Gate
 from ocssl.live.monitor import Monitor, progress_line, resumed_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, open_stream, printable, reference_images
+from ocssl.live.sources import FolderStream, ImageStream, as_source, open_stream, printable, reference_images
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
@@ -96,7 +96,7 @@ def learn(
         Interrupted: after SIGINT or SIGTERM, with everything saved.
     """
     several = isinstance(source, list | tuple) and all(isinstance(path, str | Path) for path in source)
-    if not several and not isinstance(source, str | Path | ImageStream):
+    if not (several or isinstance(source, str | Path | ImageStream)):
         raise ConfigError(
             f"source must be a path, paths of images, an address or an ImageStream, not {type(source).__name__}; "
             "Learner.partial_fit takes images"
@@ -116,7 +116,7 @@ def learn(
                 stream = source
                 stream.seek(cursor.positions.get(stream.key, 0))
             else:
-                where = [str(path) for path in source] if isinstance(source, list | tuple) else str(source)
+                where = as_source([source] if isinstance(source, str | Path) else source)
                 stream = open_stream(where, index, cursor.positions, cursor.identities, follow=options.follow)
             items: list[Item] = []
             if restored:

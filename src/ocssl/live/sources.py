@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from ocssl.common.console import number_of, warn
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
+from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
 from ocssl.data.formats.files import FilesReader, image_files
 from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, as_path, open_address
 from ocssl.data.reader import Item, Reader
@@ -333,8 +334,28 @@ def printable(name: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)
 
 
-def open_reader(source: str) -> Reader:
-    """The images of a source as they are now, in a fixed order; ``source`` as for :func:`address_of`."""
+def as_source(words: Sequence[str | Path]) -> str | list[str]:
+    """What a command was given: one source as for :func:`address_of`, or image files, which may be several.
+
+    >>> as_source(["frames/"]), as_source(["a.jpg", "b.jpg"])
+    ('frames/', ['a.jpg', 'b.jpg'])
+    """
+    names = [str(word) for word in words]
+    files = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and not as_path(name).is_dir()]
+    if len(names) == 1 and not files:
+        return names[0]
+    for name in names:
+        if name not in files:
+            raise ConfigError(
+                f"'{name}' is no image that can be read, and only images can be given together; take one source after the other"
+            )
+    return names
+
+
+def open_reader(source: str | list[str]) -> Reader:
+    """The images of a source as they are now, in a fixed order; ``source`` as :func:`as_source` returns it."""
+    if isinstance(source, list):
+        return FilesReader(Path.cwd(), source)
     address = address_of(source)
     kind, _, place = address.partition(":")
     if kind == "folder":
@@ -371,7 +392,7 @@ def open_stream(
     """The images of a source that were not taken before.
 
     Args:
-        source: as for :func:`address_of`, ``-`` for paths on standard input, or a list of paths of images.
+        source: as :func:`as_source` returns it, or ``-`` for paths on standard input.
         index: holds the files that are finished.
         positions: images taken, by address, for sources with a fixed order.
         identities: of those sources; that of this one is checked and brought up to date.
@@ -382,12 +403,6 @@ def open_stream(
     if isinstance(source, list):
         if follow:
             raise ConfigError("only a folder can be followed, not files; leave --follow out")
-        for path in source:
-            if as_path(path).is_dir() or path.lower().endswith(sum(SUFFIXES.values(), ())):
-                raise ConfigError(
-                    f"'{path}' is no image, and only images can be given together; learn from one source after the "
-                    "other, with the same state"
-                )
         return PathStream(source, index)
     address = address_of(source)
     kind, _, place = address.partition(":")
