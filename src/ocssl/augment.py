@@ -169,23 +169,27 @@ class Augmentation:
     def draw(self, n: int, height: int, width: int, generator: torch.Generator) -> Draws:
         """Parameters of n views of images of the given size, all from one call of the generator."""
         u = torch.rand(n, _UNIFORMS, generator=generator, device=generator.device)
+        return Draws(**self.scaled(u, height, width))
+
+    def scaled(self, u: Tensor, height: int, width: int) -> dict[str, Tensor]:
+        """Numbers from 0 to 1, ``(n, numbers)``, as the parameters of :class:`Draws`, by name."""
         areas, aspects = u[:, :_ATTEMPTS], u[:, _ATTEMPTS : 2 * _ATTEMPTS]
         place_y, place_x, flip, jitter, *jitters, blend, hue_after, gray = u[:, 2 * _ATTEMPTS :].unbind(1)
         top, left, crop_height, crop_width = self._crop(areas, aspects, place_y, place_x, height, width)
         factors = 1 + (2 * torch.stack(jitters[:3], dim=1) - 1) * self.strengths
-        return Draws(
-            top=top,
-            left=left,
-            height=crop_height,
-            width=crop_width,
-            flip=flip < self.p_flip,
-            jitter=jitter < self.p_jitter,
-            factors=factors,
-            hue=(2 * jitters[3] - 1) * self.hue,
-            blends=self.blend_orders[(blend * len(_BLEND_ORDERS)).long()],
-            hue_after=(hue_after * 4).long(),
-            gray=gray < self.p_gray,
-        )
+        return {
+            "top": top,
+            "left": left,
+            "height": crop_height,
+            "width": crop_width,
+            "flip": flip < self.p_flip,
+            "jitter": jitter < self.p_jitter,
+            "factors": factors,
+            "hue": (2 * jitters[3] - 1) * self.hue,
+            "blends": self.blend_orders[(blend * len(_BLEND_ORDERS)).long()],
+            "hue_after": (hue_after * 4).long(),
+            "gray": gray < self.p_gray,
+        }
 
     def apply(self, images: Tensor, draws: Draws) -> Tensor:
         """The views that ``draws`` describes; row i of the draws belongs to image i.

@@ -94,7 +94,9 @@ class Graphs:
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             for module in _networks(state):
                 module.compile(dynamic=False)
-            state.augment.apply = torch.compile(state.augment.apply, dynamic=False)  # type: ignore[method-assign]
+            for name in ("scaled", "apply"):  # one of yours may have no such part
+                if (function := getattr(state.augment, name, None)) is not None:
+                    setattr(state.augment, name, torch.compile(function, dynamic=False))
 
     def before_passes(self, stream: Tensor) -> None:
         """Before the passes."""

