@@ -74,7 +74,7 @@ def published(state: Path) -> np.ndarray:
     return load(state, backbone=projecting()).transform(scenes())
 
 
-@pytest.mark.parametrize("lr", [0.01, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("lr", [0.01, *(pytest.param(lr, marks=pytest.mark.slow) for lr in (1.0, 100.0)), 1e6])
 def test_a_ruinous_rate_is_noticed_in_time_and_what_is_published_is_never_below_the_start(
     ordered: Path, tmp_path: Path, lr: float
 ) -> None:

@@ -147,26 +147,25 @@ def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_s
     assert not (tmp_path / "none" / "best.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path) -> None:
+    plan = parse_sweep({"settings": SHAPES | {"experiences": 2, "strategy": "er"}, "space": {"lr": [0.1, 0.2]}})
+    start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    file, log = tmp_path / "sweep" / "sweep.yaml", tmp_path / "sweep" / "trials.jsonl"
+    whole, kept = file.read_text(), log.read_text()
+    for before, after in (
         ("- 0.1\n", "- 0.05\n"),
         ("  - 0.1\n", ""),
         ("seeds:\n- 0\n", "seeds:\n- 0\n- 1\n"),
         ("passes: 1", "passes: 2"),
         ("score: final", "score: avg"),
-    ],
-)
-def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path, before: str, after: str) -> None:
-    plan = parse_sweep({"settings": SHAPES | {"experiences": 2, "strategy": "er"}, "space": {"lr": [0.1, 0.2]}})
-    start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
-    file, log = tmp_path / "sweep" / "sweep.yaml", tmp_path / "sweep" / "trials.jsonl"
-    whole, kept = file.read_text(), log.read_text()
-    assert before in whole
-    file.write_text(whole.replace(before, after))
-    with pytest.raises(ConfigError, match=r"sweep\.yaml' was changed since trial 1 \(lr 0\.1\) began; change it back"):
-        resume_sweep(tmp_path / "sweep", QUIET)
-    assert log.read_text() == kept
+    ):
+        assert before in whole
+        file.write_text(whole.replace(before, after))
+        with pytest.raises(
+            ConfigError, match=r"sweep\.yaml' was changed since trial 1 \(lr 0\.1\) began; change it back"
+        ):
+            resume_sweep(tmp_path / "sweep", QUIET)
+        assert log.read_text() == kept
     file.write_text(whole.replace("- 0.2\n", "- 0.2\n  - 0.3\n").replace("device: cpu", "device: auto"))
     resumed = resume_sweep(tmp_path / "sweep", QUIET, lambda line: None)
     assert [(trial.values["lr"], trial.state) for trial in resumed.trials] == [

@@ -68,13 +68,13 @@ def check_strategy(name: str, **settings: Any) -> None:
         _augments,
         _leaves_what_it_is_given,
         _trains,
-        _treats_each_image_alone,
-        _repeats_however_it_is_called,
         _does_not_grow,
-        _goes_on_after_saving,
-        _counts_its_budget,
         _replays_what_was_stored,
         _can_be_captured,
+        _treats_each_image_alone,
+        _repeats_however_it_is_called,
+        _goes_on_after_saving,
+        _counts_its_budget,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
 
