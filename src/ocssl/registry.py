@@ -76,7 +76,7 @@ def source(part: object) -> str:
     return ""
 
 
-def _methods(owner: type) -> set[str]:
+def _public_methods(owner: type) -> set[str]:
     """Names of the public methods and properties that a class itself defines."""
     found = vars(owner).items()
     return {
@@ -201,9 +201,10 @@ class Registry(Generic[T]):
 
     def _refuse_misspelt(self, name: str, entry: type, base: type) -> None:
         """Refuse a method that is nearly named like one of the base: nothing would call it."""
-        hooks = {method for owner in base.__mro__ if owner.__module__.startswith("ocssl") for method in _methods(owner)}
-        for owner in entry.__mro__:
-            for method in () if issubclass(base, owner) else sorted(_methods(owner) - hooks):
+        ours = [owner for owner in base.__mro__ if owner.__module__.startswith("ocssl.")]
+        hooks = {method for owner in ours for method in _public_methods(owner)}
+        for owner in (owner for owner in entry.__mro__ if owner not in base.__mro__):
+            for method in sorted(_public_methods(owner) - hooks):
                 if near := difflib.get_close_matches(method, hooks, n=1, cutoff=0.85):
                     raise ConfigError(
                         f"class {owner.__name__} of {self.kind} '{name}' has {method}(), which nothing calls; "

@@ -240,8 +240,8 @@ def run(
             console.print(f"{'to resume' if run.started else 'to run'}: {run.name}")
         _print_problems(console, store)
         return
-    busy = min(workers, max(1, len(plan.to_run)))
-    runner = make_engine(engine, workers=busy, address=address, quiet=quiet)
+    needed = min(workers, max(1, len(plan.to_run)))  # as many as results say shared a device
+    runner = make_engine(engine, workers=needed, address=address, quiet=quiet)
     if values:
         keep_values(values, results, which)
     failed = _print_outcomes(console, run_missing(plan, runner, store, results, stop_at=stop_at))

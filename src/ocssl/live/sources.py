@@ -341,16 +341,13 @@ def as_source(words: Sequence[str | Path]) -> str | list[str]:
     ('frames/', ['a.jpg', 'b.jpg'])
     """
     names = [str(word) for word in words]
-    files = [name for name in names if name.lower().endswith(IMAGE_SUFFIXES) and not as_path(name).is_dir()]
-    if len(names) == 1 and not files:
-        return names[0]
-    for name in names:
-        if name not in files:
-            raise ConfigError(
-                f"'{name}' is no image that can be read, and only images can be given together; "
-                "take one source after the other"
-            )
-    return names
+    others = [name for name in names if not name.lower().endswith(IMAGE_SUFFIXES) or as_path(name).is_dir()]
+    if len(names) > 1 and others:
+        raise ConfigError(
+            f"'{others[0]}' is no image that can be read, and only images can be given together; "
+            "take one source after the other"
+        )
+    return others[0] if others else names
 
 
 def open_reader(source: str | list[str]) -> Reader:
