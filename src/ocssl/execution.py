@@ -76,7 +76,7 @@ class Graphs:
     are real ones, so a captured run draws the same numbers and takes the same steps as an eager one.
 
     Args:
-        compile: let torch.compile fuse the networks and the augmentation first.
+        compile: let torch.compile fuse the networks, augmentation, the average's update and the check of the losses.
     """
 
     def __init__(self, state: TrainState, compile: bool = False) -> None:
@@ -94,9 +94,15 @@ class Graphs:
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
             for module in _networks(state):
                 module.compile(dynamic=False)
-            for name in ("scaled", "apply"):  # one of yours may have no such part
-                if (function := getattr(state.augment, name, None)) is not None:
-                    setattr(state.augment, name, torch.compile(function, dynamic=False))
+            parts = (
+                (state.augment, "scaled"),
+                (state.augment, "apply"),
+                (state.average, "update"),
+                (state, "check_losses"),
+            )
+            for owner, name in parts:
+                if (function := getattr(owner, name, None)) is not None:  # one of yours may have no such part
+                    setattr(owner, name, torch.compile(function, dynamic=False))
 
     def before_passes(self, stream: Tensor) -> None:
         """Before the passes."""

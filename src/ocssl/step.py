@@ -28,7 +28,7 @@ from ocssl.strategies import Strategy
 NONFINITE_BITS = 16  # how many parts of a loss `nonfinite` can tell apart
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainState:
     """Everything a step reads and changes.
 
