@@ -26,6 +26,7 @@ from ocssl.results.render.markdown import to_markdown
 from ocssl.results.report import Report
 from ocssl.results.sections import Row, Section
 from ocssl.results.summary import summary
+from ocssl.results.table import Value
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.report import trial_table
@@ -100,7 +101,7 @@ def named(section: Section) -> str:
 
 
 def signed(points: float) -> str:
-    return f"{points:+z.1f}".replace("-", "−")
+    return Value(points, digits=1, signed=True).plain()
 
 
 def ends(values: Mapping[str, float], shown: str = "{:.1f}") -> str:
@@ -139,11 +140,13 @@ def against_paper(report: Report, *tables: str, protocol: str | None = None) -> 
     """How far rows end from the paper's."""
     for section in sections(report, *tables, protocol=protocol):
         differences: dict[str, dict[str, float]] = {}
+        seeds: set[int] = set()
         for row in section.rows:
             for number, name in NUMBERS.items():
                 ours, paper = getattr(row.ours, number), row.published.get(number)
                 if ours and paper is not None and paper.mean is not None and not row.ours.floor:
                     differences.setdefault(name, {})[section.label(row)] = fmean(ours.values()) - paper.mean
+                    seeds |= ours.keys()
         if differences:
             said = "; ".join(f"{name} {ends(found, '{:+.1f}')}" for name, found in differences.items())
             far = [
@@ -153,7 +156,7 @@ def against_paper(report: Report, *tables: str, protocol: str | None = None) -> 
                 if abs(points) > NEAR
             ]
             beyond = f" More than {NEAR:g} away: {', '.join(far) or 'none'}." if section.protocol == "authors" else ""
-            yield f"{named(section)}, {len(differences['Final'])} rows: {said}.{beyond}"
+            yield f"{named(section)}, {len(differences['Final'])} rows, {seeds_said(sorted(seeds))}: {said}.{beyond}"
 
 
 def noise(report: Report) -> Iterator[str]:
@@ -278,12 +281,11 @@ def past_paper(report: Report) -> Iterator[str]:
     for budget, beside in BESIDE.items():
         row = rows.get(f"multiview-r-{budget}")
         if row is not None and row.ours.runs:
-            (theirs,) = sections(report, f"{beside}-simsiam", protocol="clean")
-            best = max(
-                (other for other in theirs.rows if other.ranked), key=lambda other: fmean(other.ours.final.values())
-            )
+            (section,) = sections(report, f"{beside}-simsiam", protocol="clean")
+            theirs = {label: group for label, group in _groups(section, True).items() if group.final}
+            best = max(theirs, key=lambda label: fmean(theirs[label].final.values()))
             said = []
-            for name, one in ((row.label, row.ours), (f"{theirs.label(best)}, {beside} CBP", best.ours)):
+            for name, one in ((row.label, row.ours), (f"{best}, {beside} CBP", theirs[best])):
                 numbers = [fmean(values.values()) for values in (one.final, one.avg, one.knn_final)]
                 said.append(f"{name}: {' / '.join(f'{number:.1f}' for number in numbers)}")
             yield f"{'; '.join(said)} ({seeds_said(row.ours.runs)})."
@@ -323,15 +325,20 @@ def times(store: Store) -> Iterator[str]:
                 yield f"{row.label}, {how}: {spent}; {memory:.1f} GiB (seed {result.seed})."
 
 
-def _knn(section: Section, ranked: bool) -> dict[str, float]:
-    """Mean k-NN Final by label, with the paper's values and with ours."""
-    groups = {
+def _groups(section: Section, ranked: bool) -> dict[str, Group]:
+    """Runs by label: rows with the paper's values and with ours."""
+    return {
         f"{section.label(row)}{', tuned' if group is not row.ours else ''}": group
         for row in section.rows
         for group in row.distinct
-        if row.ranked == ranked and group.knn_final
+        if row.ranked == ranked
     }
-    return {label: fmean(group.knn_final.values()) for label, group in groups.items()}
+
+
+def _knn(section: Section, ranked: bool) -> dict[str, float]:
+    """Mean k-NN Final by label."""
+    groups = _groups(section, ranked)
+    return {label: fmean(group.knn_final.values()) for label, group in groups.items() if group.knn_final}
 
 
 def listed(lines: Iterable[str]) -> str:

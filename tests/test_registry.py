@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import ocssl
-from ocssl import augment, memory, methods, nn, optim, strategies
+from ocssl import augment, config, memory, methods, nn, optim, strategies
 from ocssl.data import streams
 from ocssl.errors import ConfigError
-from ocssl.registry import Registry, unknown
+from ocssl.registry import Registry, source, unknown
 
 
 def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
@@ -225,6 +225,7 @@ def plugin(tmp_path, monkeypatch):
         "[ocssl.strategies]\nsomeones-plain = someones_plugin:Plain\nsomeones-own = someones_plugin:SelfRegistered\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(strategies.registry, "_left_out", set())
     yield tmp_path
     sys.modules.pop("someones_plugin", None)
 
@@ -254,6 +255,26 @@ def test_an_entry_point_that_cannot_be_imported_is_refused_by_its_name_and_packa
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package"
     )
     assert strategies.registry.get("er").__name__ == "ExperienceReplay"
+
+
+def test_an_entry_point_that_cannot_be_imported_hides_no_setting_of_others(plugin, caplog):
+    (plugin / "someones_plugin.py").write_text("import nowhere_to_be_found")
+    for _ in range(2):
+        assert "omega" in config.settings()
+        parts = strategies.registry.parts()
+    assert parts.keys() == {*strategies.registry.names()} - {"someones-own", "someones-plain"}
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" (")[0] for line in said] == [
+        "cannot import strategy 'someones-plain'",
+        "cannot import strategy 'someones-own'",
+    ]
+
+
+def test_a_part_of_ones_own_has_not_the_source_of_its_base():
+    mine = type("Mine", (strategies.registry.get("er"),), {"__module__": "mylab"})
+    theirs = type("Theirs", (strategies.registry.get("er"),), {"__module__": "ocssl.strategies.theirs"})
+    assert source(mine) == ""
+    assert source(theirs) == source(strategies.registry.get("er")) != ""
 
 
 def test_an_entry_point_of_another_kind_is_refused(plugin):

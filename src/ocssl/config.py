@@ -342,8 +342,8 @@ def settings() -> dict[str, Declared]:
     """Every setting of a learner, by name: the core's first, then those of every registered part, plugins included."""
     options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): LearnerConfig.model_fields}
     for kind, registry in REGISTRIES.items():
-        for name in registry.names():
-            plain = getattr(registry.get(name), "Options", Options).model_fields
+        for name, part in registry.parts().items():
+            plain = getattr(part, "Options", Options).model_fields
             options[kind, name] = plain
             for variant in registry.variants(name):
                 fields = registry.get(name, variant).Options.model_fields

@@ -377,7 +377,7 @@ class Learner:
         if is_other and not (Path(path) / "learner.json").exists():
             raise CheckpointError(
                 f"'{path}' is a run or a state of ocssl learn, or the encoder of one, not a saved learner; "
-                "ocssl.export.load reads its encoder"
+                "ocssl.export.load reads its encoder; the learner of a run is in checkpoints/NUMBER/learner"
             )
         facts, tensors = checkpoint.read(path, "learner")
         plugins = recall_saved(facts.get("plugins"), f"'{path}'")

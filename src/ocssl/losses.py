@@ -25,8 +25,16 @@ def full(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def _full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Compute a loss in float32 even under autocast, because low temperatures amplify the rounding of bfloat16."""
+def full_precision(loss: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Decorator: a function of tensors is computed in float32, also where the networks run in bfloat16.
+
+    Products of matrices are rounded under autocast, whatever their inputs are; low temperatures amplify that.
+
+    >>> similarities = full_precision(lambda a, b: a @ b.T)
+    >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype, similarities(torch.ones(2, 2), torch.ones(2, 2)).dtype
+    (torch.bfloat16, torch.float32)
+    """
 
     @functools.wraps(loss)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Tensor:
@@ -41,7 +49,7 @@ def _raised(value: object) -> object:
     return full(value) if isinstance(value, Tensor) else value
 
 
-@_full_precision
+@full_precision
 def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     """−cos(predicted, target), averaged over all axes but the last. The target receives no gradient.
 
@@ -70,7 +78,7 @@ def between_views(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, t
     return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean()
 
 
-@_full_precision
+@full_precision
 def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
     """Normalised-temperature cross-entropy: each view of a sample finds the others among all views of the batch.
 
@@ -92,7 +100,7 @@ def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
     return torch.stack([F.nll_loss(found, row.roll(shift)) for shift in shifts]).mean()
 
 
-@_full_precision
+@full_precision
 def contrastive_distillation(predicted: Tensor, target: Tensor, temperature: float = 0.2) -> Tensor:
     """Contrastive loss between predictions and targets: each finds its partner among all of the other kind.
 
@@ -114,7 +122,7 @@ def contrastive_distillation(predicted: Tensor, target: Tensor, temperature: flo
     return (F.cross_entropy(logits, partner) + F.cross_entropy(logits.T, partner)) / 2
 
 
-@_full_precision
+@full_precision
 def supervised_contrastive(
     features: Tensor, positives: Tensor, anchors: Tensor, temperature: float = 0.1, base: float = 0.07
 ) -> Tensor:
@@ -142,7 +150,7 @@ def supervised_contrastive(
     return temperature / base * (per_anchor * counted).sum() / counted.sum().clamp(min=1)
 
 
-@_full_precision
+@full_precision
 def relation_distillation(
     current: Tensor,
     past: Tensor,
@@ -176,7 +184,7 @@ def relation_distillation(
     return -(target * log_student).sum(dim=1).mean()
 
 
-@_full_precision
+@full_precision
 def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Tensor:
     """The cross loss of Osiris in one direction: positives are the two views of a sample, negatives the other set.
 
@@ -196,7 +204,7 @@ def cross_contrast(here: Tensor, there: Tensor, temperature: float = 0.1) -> Ten
     return (logits.logsumexp(dim=1) - positive).mean()
 
 
-@_full_precision
+@full_precision
 def contrast_with(anchors: Tensor, positives: Tensor, negatives: tuple[Tensor, ...], temperature: float) -> Tensor:
     """−log softmax of each anchor's similarity to its positive, against given features of all other samples.
 
@@ -221,7 +229,7 @@ def contrast_with(anchors: Tensor, positives: Tensor, negatives: tuple[Tensor, .
 # ---------------------------------------------------------------------- losses of one method each
 
 
-@_full_precision
+@full_precision
 def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2) -> Tensor:
     """Each query finds its key among the vectors of a queue; the mean over all queries and keys.
 
@@ -241,7 +249,7 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2
     return (torch.logaddexp(positive, negatives) - positive).mean()
 
 
-@_full_precision
+@full_precision
 def barlow_twins(views: Tensor, redundancy: float = 0.0051) -> Tensor:
     """Σₖ (1 − Cₖₖ)² + λ Σₖ≠ₗ Cₖₗ² with the cross-correlation C of two views; the mean over all pairs of views.
 
@@ -271,7 +279,7 @@ def _mean_of_pairs(pairs: Tensor) -> Tensor:
     return (pairs * (1 - torch.eye(views, dtype=pairs.dtype, device=pairs.device))).sum() / (views * (views - 1))
 
 
-@_full_precision
+@full_precision
 def vicreg(views: Tensor, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0) -> Tensor:
     """Squared distances of the views, a hinge on standard deviations below 1, and squared covariances.
 
@@ -295,13 +303,13 @@ def vicreg(views: Tensor, invariance: float = 25.0, variance: float = 25.0, cova
     return invariance * spread + variance * hinge + covariance * 2 * others
 
 
-@_full_precision
+@full_precision
 def prototype_scores(features: Tensor, prototypes: Tensor) -> Tensor:
     """The cosine of every feature ``(..., n, d)`` and every prototype ``(k, d)``: ``(..., n, k)``."""
     return F.normalize(features, dim=-1) @ F.normalize(prototypes, dim=-1).T
 
 
-@_full_precision
+@full_precision
 def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Soft assignments of samples to prototypes that use all prototypes about equally, without gradient.
 
@@ -322,7 +330,7 @@ def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tens
     return shares
 
 
-@_full_precision
+@full_precision
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """−Σₖ target log softmax(logits), averaged over all axes but the last. The target receives no gradient.
 
@@ -332,7 +340,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
 
 
-@_full_precision
+@full_precision
 def mean_agreement(views: Tensor) -> Tensor:
     """The cosine of each view and the mean of all views of a sample, averaged: ``(views, n, d)`` to a scalar.
 
@@ -345,7 +353,7 @@ def mean_agreement(views: Tensor) -> Tensor:
     return F.cosine_similarity(unit, unit.mean(0, keepdim=True), dim=-1).mean()
 
 
-@_full_precision
+@full_precision
 def coding_rate(features: Tensor, epsilon: float = 0.2) -> Tensor:
     """½ log det(I + d/(n ε) Z Zᵀ) of rows Z at length 1, averaged over all axes but the last two.
 
@@ -365,7 +373,7 @@ def coding_rate(features: Tensor, epsilon: float = 0.2) -> Tensor:
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).mean()
 
 
-@_full_precision
+@full_precision
 def sigreg(features: Tensor, directions: Tensor, reach: float = 5.0, knots: int = 17) -> Tensor:
     """Sliced Epps–Pulley statistic: how far features are from an isotropic standard normal distribution.
 

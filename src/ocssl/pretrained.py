@@ -202,8 +202,7 @@ def installed() -> str | None:
     >>> installed() in (None, "efficientnet-lite0")
     True
     """
-    for name in backbones.registry.names():
-        kind = backbones.registry.get(name)
+    for name, kind in backbones.registry.parts().items():
         if hasattr(kind, "weights_file"):
             try:
                 kind.weights_file()

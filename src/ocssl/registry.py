@@ -34,6 +34,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from ocssl import plugins
+from ocssl.common.console import warn
 from ocssl.errors import ConfigError
 
 T = TypeVar("T")
@@ -58,7 +59,9 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
 
 
 def source(part: object) -> str:
-    """Where a part comes from: the ``Source:`` of its docstring, else of the class it derives from; "" without one.
+    """Where a part comes from: the ``Source:`` of its docstring; "" without one.
+
+    One of ocssl's own without any has that of the class it derives from.
 
     >>> class Cat:
     ...     '''Meows.
@@ -70,7 +73,8 @@ def source(part: object) -> str:
     >>> source(Cat), source(Wildcat), source(int)
     ('Linnaeus, 1758', 'Linnaeus, 1758', '')
     """
-    for owner in getattr(part, "__mro__", (part,)):
+    ours = getattr(part, "__module__", "").startswith("ocssl.")
+    for owner in part.__mro__ if isinstance(part, type) and ours else (part,):
         if found := re.search(r"^Source: (.+?)\.?(?:\n\n|\Z)", inspect.cleandoc(owner.__doc__ or ""), re.S | re.M):
             return " ".join(found[1].split())
     return ""
@@ -113,6 +117,7 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
         self._variants: dict[tuple[str, str], T] = {}
         self._unlisted: set[str] = set()
+        self._left_out: set[str] = set()
 
     def register(self, name: str, *, variant: str | None = None, listed: bool = True) -> Callable[[T], T]:
         """Decorator: register the decorated part as ``name``. A name can be registered once.
@@ -147,6 +152,18 @@ class Registry(Generic[T]):
         plugins.import_plugins()
         listed = [name for name in self._entries if name not in self._unlisted]
         return [*listed, *(name for name in self._announced() if name not in self._entries)]
+
+    def parts(self) -> dict[str, T]:
+        """Every listed part by name. One that cannot be imported is left out; the first time, a warning names it."""
+        found = {}
+        for name in self.names():
+            try:
+                found[name] = self.get(name)
+            except ConfigError as error:
+                if name not in self._left_out:
+                    warn(str(error))
+                self._left_out.add(name)
+        return found
 
     def variants(self, name: str) -> list[str]:
         """The variants of ``name`` that differ from its plain entry, e.g. ``["authors", "original"]``."""

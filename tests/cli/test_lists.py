@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ocssl import strategies
 from ocssl.cli import main
 
 Command = Callable[..., tuple[int, str, str]]
@@ -39,6 +40,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     )
     (tmp_path / "half_done.py").write_text("import nowhere_to_be_found")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(strategies.registry, "_left_out", set())
     return (
         "ocssl: cannot import strategy 'broken' (half_done:Broken) of package 'half-done': "
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'; mend or uninstall the package\n"
@@ -80,8 +82,10 @@ def test_a_broken_strategy_that_is_asked_for_is_refused(ocssl: Command, broken: 
     assert ocssl("list", "strategies", "broken") == (2, "", broken)
 
 
-def test_a_run_with_a_broken_strategy_is_refused_in_one_sentence(ocssl: Command, broken: str) -> None:
-    assert ocssl("run", "--dataset", "shapes", "--strategy", "broken") == (2, "", broken)
+def test_a_run_with_a_broken_strategy_is_refused_and_help_is_not(ocssl: Command, broken: str) -> None:
+    warning = broken.replace("ocssl: ", "ocssl: warning: ", 1)
+    assert ocssl("run", "--dataset", "shapes", "--strategy", "broken") == (2, "", warning + broken)
+    assert ocssl("run", "--help")[0] == 0
 
 
 @pytest.mark.parametrize("words", [("list", "methods"), ("run", "--dataset", "shapes", "--strategy", "mine")])

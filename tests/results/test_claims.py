@@ -87,7 +87,7 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of the other 2 rows that were run."
     assert said in found["downstream"].evidence
     assert "1 of 2 comparisons were run." in found["downstream"].evidence
-    assert (found["downstream"].said, found["time"].said) == ("no, so far", "not run yet")
+    assert (found["downstream"].said, found["time"].said) == ("no, by one seed, so far", "not run yet")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,25 @@ def test_only_tables_with_missing_runs_are_to_be_run(base: Result, tmp_path: Pat
     assert len(answers(tmp_path / "fewer", probes[:-1])["downstream"].commands) == 2
 
 
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ({"cla-r": 3, "cla-e": 3}, "yes, so far"),
+        ({"cla-r": 1, "cla-e": 1}, "yes, by one seed, so far"),
+        ({"cla-r": 2, "cla-e": 2}, "yes, by two seeds, so far"),
+        ({"cla-r": 1, "cla-e": 2}, "yes, by one or two seeds, so far"),
+        ({"cla-r": 1, "cla-e": 3}, "yes, some by one seed, so far"),
+    ],
+)
+def test_an_answer_says_of_how_few_seeds_it_is(base: Result, tmp_path: Path, seeds: dict[str, int], said: str) -> None:
+    results = [
+        made(base, "high-simsiam", row, (40 if row == "iid" else 50) + seed / 10, seed)
+        for row, n in {**seeds, "iid": 3}.items()
+        for seed in range(n)
+    ]
+    assert answers(tmp_path / "store", results)["iid"].said == said
+
+
 def test_what_was_not_run_says_how_to_run_it() -> None:
     claim = Claim("", "", commands=("ocssl paper run times",))
     assert (claim.answer, claim.evidence) == ("not run yet", "To run: ocssl paper run times.")
@@ -217,6 +236,20 @@ def test_the_summary_writes_a_minus_as_tables_do(base: Result, tmp_path: Path) -
     answers(tmp_path / "store", (made(base, "high-simsiam", row, 40, forgetting=drop) for row, drop in rows.items()))
     (said,) = summary(read_report(tmp_path / "store").sections)
     assert said.endswith("ER w/ FIFO forgets least: −0.3 points.")
+
+
+def test_the_summary_names_rows_that_forget_as_little(base: Result, tmp_path: Path) -> None:
+    forgotten = {"er-fifo": (0.1, 0.2, 0.3), "cla-e": (0.4, 0.1, 0.2), "minred": (2.0, 2.1, 2.2)}
+    answers(
+        tmp_path / "store",
+        (
+            made(base, "high-simsiam", row, 40 + seed, seed, forgetting=drop)
+            for row, drops in forgotten.items()
+            for seed, drop in enumerate(drops)
+        ),
+    )
+    (said,) = summary(read_report(tmp_path / "store").sections)
+    assert said.endswith("ER w/ FIFO forgets least: 0.2 points (level: CLA-E).")
 
 
 def test_the_summary_says_where_the_highest_mean_is_of_few_seeds() -> None:

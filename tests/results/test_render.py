@@ -172,7 +172,7 @@ def test_a_terminal_shows_any_table_without_markup() -> None:
 def test_every_format_says_what_bold_and_the_spread_are(three: Path) -> None:
     report = read_report(three)
     for text in (markdown_report(report), latex_report(report), html_report(report)):
-        assert "n − 1" in text or "n -- 1" in text
+        assert "n − 1" in text or "n $-$ 1" in text
         assert "t-interval that contains 0" in text
     assert any("**" in line for line in markdown_report(report).splitlines() if line.startswith("|"))
 

@@ -23,7 +23,7 @@ LEGEND = (
     "protocol.",
     f"Bold: the highest mean, and every row whose difference to it, paired over at least {LEAST_SEEDS} common seeds, "
     f"has a {100 * LEVEL:.0f} % t-interval that contains 0. Rows with fewer seeds are not compared; nothing is bold "
-    "where the highest mean is one of theirs.",
+    "where the highest mean is one of theirs, or where budgets differ.",
     "Rows in italics use more than the stream, or are floors, and are not compared.",
 )
 """What numbers, bold and italics mean, in every format."""

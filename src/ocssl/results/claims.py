@@ -28,7 +28,8 @@ STAGNANT = 1.0  # points of Final below which twice the passes are no gain
 SAME_RATE = 1.1  # factor between times per CBP that count as equal
 BASIS = (
     f"By our results on {heading(DATASET)}, clean protocol. Differences over three or more seeds have a 95 % "
-    "t-interval in brackets; where it contains 0, the comparison is open."
+    "t-interval in brackets; where it contains 0, the comparison is open. Those of one or two seeds count by their "
+    "sign alone, and the answer says so."
 )
 Answer = Literal["yes", "no", "in part", "not run yet"]
 
@@ -40,10 +41,12 @@ class Comparison:
     Attributes:
         supports: whether it speaks for the claim; None where it is open.
         text: what was compared, with numbers.
+        seeds: how many it is of.
     """
 
     supports: bool | None
     text: str
+    seeds: int = LEAST_SEEDS
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,16 @@ class Claim:
 
     @property
     def said(self) -> str:
-        """The answer, and whether runs that are missing may change it.
+        """The answer, of how few seeds it is, and whether runs that are missing may change it.
 
-        >>> Claim("", "", (Comparison(True, ""),), planned=2).said
-        'yes, so far'
+        >>> Claim("", "", (Comparison(True, ""), Comparison(True, "", seeds=1)), planned=3).said
+        'yes, some by one seed, so far'
         """
-        return f"{self.answer}, so far" if self.partial else self.answer
+        few = [comparison.seeds for comparison in self.comparisons if comparison.seeds < LEAST_SEEDS]
+        some = "some " if len(few) < len(self.comparisons) else ""
+        number = " or ".join({1: "one", 2: "two"}[seeds] for seeds in sorted({*few}))
+        basis = f"{some}by {number} seed{'s' * (2 in few)}" if few else ""
+        return ", ".join(filter(None, (self.answer, basis, "so far" if self.partial else "")))
 
     @property
     def evidence(self) -> str:
@@ -136,7 +143,7 @@ def _stagnation(store: Store) -> Claim:
                 iid = row.name.startswith("iid")
                 where = _where(section) if row.method else heading(section.table.budget)
                 text = f"{where}, {row.label.partition(',')[0]} {_points(difference)}"
-                found[table].append(Comparison(rises if iid else not rises, text))
+                found[table].append(Comparison(rises if iid else not rises, text, difference.n))
     note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
     return _claim("passes", text, note, found, planned)
@@ -172,7 +179,7 @@ def _downstream(store: Store) -> Claim:
 
 def _learning_rates(store: Store) -> Claim:
     """By tuning runs: what each strategy loses at the largest lr that all were tried with, against its best."""
-    tried: dict[tuple[str, str], dict[float, float]] = {}
+    tried: dict[tuple[str, str], dict[float, tuple[float, int]]] = {}  # by lr the best Final, and of how many seeds
     for group in store.groups.values():
         one = group.files[0].result
         known = (one.measured_on, one.dataset, one.protocol, one.method) == ("validation", DATASET, "clean", "simsiam")
@@ -180,7 +187,7 @@ def _learning_rates(store: Store) -> Claim:
         if known and alone and one.budget in ("high", "low") and group.final:
             best = tried.setdefault((one.budget, row_name(one.strategy, one.memory)), {})
             lr = float(one.config["lr"])
-            best[lr] = max(best.get(lr, 0.0), seed_mean(group.final))
+            best[lr] = max(best.get(lr, (0.0, 0)), (seed_mean(group.final), len(group.final)))
     tables, aligned = {"high": "high-simsiam", "low": "views"}, ("cla-r", "cla-e", "cassle-r")
     found: dict[str, list[Comparison]] = {budget: [] for budget in tables}
     for budget in tables:
@@ -190,10 +197,11 @@ def _learning_rates(store: Store) -> Claim:
             common = ours.keys() & replay.keys()
             if len(common) > 1:
                 largest = max(common)
-                losses = [max(values.values()) - values[largest] for values in (ours, replay)]
+                losses = [max(values.values())[0] - values[largest][0] for values in (ours, replay)]
+                seeds = min(n for values in (ours, replay) for _, n in values.values())
                 text = f"{heading(budget)}: at lr {largest:g} {row_label(name)} is {losses[0]:.1f} below its best"
                 supports = losses[0] < losses[1] if losses[0] != losses[1] else None
-                found[budget].append(Comparison(supports, f"{text}, ER w/ FIFO {losses[1]:.1f}"))
+                found[budget].append(Comparison(supports, f"{text}, ER w/ FIFO {losses[1]:.1f}", seeds))
     text = "Alignment tolerates larger learning rates than replay alone."
     note = "Final on validation images, the best ω."
     methods = ",".join(("er-fifo", *aligned))
@@ -218,7 +226,8 @@ def _times(store: Store) -> Claim:
         if len(groups) > 1 and len({group.devices for group in groups}) == 1:
             rates = [seed_mean(group.seconds) / (group.cbp or 1) for group in groups]
             spread = max(rates) / min(rates)
-            found.append(Comparison(spread <= SAME_RATE, f"{what}: {spread:.2f}"))
+            seeds = min(len(group.seconds) for group in groups)
+            found.append(Comparison(spread <= SAME_RATE, f"{what}: {spread:.2f}", seeds))
     note = f"Factors between times per CBP; up to {SAME_RATE:g} counts as proportional."
     text = "CBP is proportional to training time."
     return _claim("time", text, note, {"times": found}, {"times": 2 * every + 1})
@@ -279,7 +288,7 @@ def _compared(
         if difference is not None:
             is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
             text = f"{place}{one.label} less {other.label}: {_points(difference)}"
-            found.append(Comparison(None if is_open else difference.mean > 0, text))
+            found.append(Comparison(None if is_open else difference.mean > 0, text, difference.n))
     return found
 
 

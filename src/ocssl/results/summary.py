@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ocssl.common.console import number_of
 from ocssl.results.claims import MAIN
-from ocssl.results.differences import LEAST_SEEDS, seed_mean
+from ocssl.results.differences import LEAST_SEEDS, best_rows, seed_mean
 from ocssl.results.names import heading
 from ocssl.results.sections import Section
 from ocssl.results.table import Value
@@ -30,8 +30,12 @@ def _summary(section: Section) -> str:
     sentences = [f"{title}. Highest: {'; '.join(said)}."]
     if forgotten := measured.get("forgetting"):
         least = min(forgotten, key=lambda label: seed_mean(forgotten[label]))
-        note = f" ({seeds})" if len(few) > 1 and (seeds := _few(forgotten[least])) else ""
-        sentences.append(f"{least} forgets least: {Value(seed_mean(forgotten[least]), digits=1).plain()} points{note}.")
+        kept = {label: {seed: -points for seed, points in found.items()} for label, found in forgotten.items()}
+        level = ", ".join(sorted(best_rows(kept) - {least}))
+        notes = _notes(_few(forgotten[least]) if len(few) > 1 else "", level and f"level: {level}")
+        sentences.append(
+            f"{least} forgets least: {Value(seed_mean(forgotten[least]), digits=1).plain()} points{notes}."
+        )
     return " ".join(sentences)
 
 
@@ -49,9 +53,15 @@ def _highest(section: Section, number: str, title: str, name_few: bool) -> str:
     above = ", ".join(
         f"{label} {seed_mean(found):.1f}" for label, found in others.items() if seed_mean(found) > highest
     )
-    parts = (_few(values[first]) if name_few else "", level and f"level: {level}", above and f"above it: {above}")
-    notes = "; ".join(filter(None, parts))
-    return f"{title} {first} {highest:.1f}" + (f" ({notes})" if notes else "")
+    few = _few(values[first]) if name_few else ""
+    notes = _notes(few, level and f"level: {level}", above and f"above it: {above}")
+    return f"{title} {first} {highest:.1f}{notes}"
+
+
+def _notes(*notes: str) -> str:
+    """Those that are not empty, in brackets."""
+    said = "; ".join(filter(None, notes))
+    return f" ({said})" if said else ""
 
 
 def _by_label(section: Section, number: str, *, ranked: bool = True) -> dict[str, Mapping[int, float]]:

@@ -18,7 +18,7 @@ class Value:
         std: standard deviation over seeds.
         n: number of seeds.
         digits: decimals of mean and std.
-        signed: whether a positive number has a plus.
+        signed: whether a positive number has a plus, and one that is rounded to 0 its sign.
         text: printed instead of the number.
         best: whether it is the best of its column, or cannot be told from it.
         files: the results behind the number.
@@ -54,18 +54,17 @@ class Value:
         return self.mean is None and self.text is None
 
     def plain(self) -> str:
-        """The number without its standard deviation.
+        """The number without its standard deviation; a signed one keeps the sign that it has before rounding.
 
         >>> Value(7.541, digits=1, signed=True).plain(), Value(-0.04, digits=1, signed=True).plain(), Value().plain()
-        ('+7.5', '0.0', '–')
+        ('+7.5', '−0.0', '–')
         """
         if self.text is not None:
             return self.text
         if self.mean is None:
             return "–"
-        rounded = round(self.mean, self.digits) + 0.0  # no minus before a zero
-        sign = "+" if self.signed and rounded > 0 else ""
-        return f"{sign}{rounded:.{self.digits}f}".replace("-", "−")
+        sign = "+" if self.signed and self.mean else "z"  # z: no minus before a zero
+        return f"{self.mean:{sign}.{self.digits}f}".replace("-", "−")
 
     def spread(self, sign: str = "") -> str:
         """The standard deviation behind a sign; empty where there is none."""

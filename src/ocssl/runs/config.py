@@ -198,8 +198,8 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
 def settings() -> dict[str, Declared]:
     """Every setting of a run by name: its own, its streams', then the learner's."""
     options: dict[tuple[str, str], Mapping[str, FieldInfo]] = {("", ""): RunConfig.model_fields}
-    for name in streams.registry.names():
-        options["stream", name] = streams.registry.get(name).Options.model_fields
+    for name, stream in streams.registry.parts().items():
+        options["stream", name] = stream.Options.model_fields
     own = {name: entry for name, entry in declared(options).items() if name != "learner"}
     return own | learner_config.settings()
 

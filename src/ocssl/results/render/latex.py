@@ -27,7 +27,7 @@ NARROW = r"\scriptsize\setlength{\tabcolsep}{2pt}\medmuskip=0mu"
 SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\\": r"\textbackslash{}"}
 SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SPECIAL |= {"→": r"$\rightarrow$", "±": r"$\pm$", "−": "--", "–": "--", "’": "'"}
+SPECIAL |= {"→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "’": "'"}
 SPECIAL |= {letter: rf"$\{command}$" for letter, command in zip(GREEK, COMMANDS.split(), strict=True)}
 SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))  # letters that look Latin have no command
 SYMBOLS = {"b": "$b$", "n_p": "$n_p$"}
