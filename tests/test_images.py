@@ -217,21 +217,21 @@ def test_a_range_says_what_is_black_and_white(mode, values):
             decode(Image.fromarray(np.full((4, 4), np.nan, np.float32)), 4, pixel_range=(0, 1))
 
 
-def test_images_of_twelve_bits_in_sixteen_are_told_once(monkeypatch):
+def test_images_of_few_bits_in_sixteen_are_told_once(monkeypatch):
     told: list[str] = []
     monkeypatch.setattr("ocssl.imaging.warn", told.append)
     imaging._warn_of_bits.cache_clear()
-    for highest in (4095, 4000, 16_383, 65_535, 200):
+    for highest in (4095, 4000, 16_383, 65_535, 255, 200, 0):
         decode(Image.fromarray(np.full((4, 4), highest, dtype=np.uint16)), 4)
-    assert ["[0, 4095]" in line or "[0, 16383]" in line for line in told] == [True, True]
+    assert [line[line.index("[") : line.index("]")] for line in told] == ["[0, 4095", "[0, 16383", "[0, 255"]
 
 
 def png_of_sixteen_bits(pixels):
     """The content of a PNG file with 16 bits per colour, which Pillow cannot write."""
-    height, width, _ = pixels.shape
+    height, width, channels = pixels.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
     chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)),
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)),
         (b"IDAT", zlib.compress(rows)),
         (b"IEND", b""),
     )
@@ -252,6 +252,17 @@ def test_colours_of_sixteen_bits_are_scaled_from_a_range_and_told_of(monkeypatch
     assert ["[0, 4095]" in line for line in told] == [True]
     found = decode(png_of_sixteen_bits(dark), SIZE, "crop", (0, 4095)).transpose(1, 2, 0)
     assert np.abs(found - dark / 4095 * 255).max() <= 9  # Pillow gives the upper 8 of 16 bits, so 16 levels are left
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_a_range_holds_for_sixteen_bits_with_alpha_too(colours):
+    values = np.random.default_rng(0).integers(0, 4096, (SIZE, SIZE, colours), dtype=np.uint16)
+    alpha = np.full((SIZE, SIZE, 1), 65_535, np.uint16)
+    alpha[0] = 0
+    found = decode(png_of_sixteen_bits(np.concatenate([values, alpha], axis=-1)), SIZE, "crop", (0, 4095))
+    assert (found[:, 0] == 255).all()  # transparent pixels lie on white
+    expected = np.broadcast_to(values / 4095 * 255, (SIZE, SIZE, 3)).transpose(2, 0, 1)
+    assert np.abs(found.astype(float) - expected)[:, 1:].max() <= 9
 
 
 def test_a_tiff_that_pillow_does_not_know_is_not_called_something_else():

@@ -345,7 +345,9 @@ def _to_rgb(image: Image.Image, pixel_range: PixelRange | None) -> Image.Image:
             )
         return Image.fromarray(_scaled(np.asarray(image), pixel_range)).convert("RGB")
     if _is_deep(image):  # Pillow gives the upper 8 bits: the middle of what they stand for
-        return Image.fromarray(_scaled(np.asarray(image.convert("RGB")).astype(np.int32) * 256 + 128, pixel_range))
+        pixels = np.asarray(image.convert("RGB" if image.mode == "RGB" else "RGBA"))
+        colours = _scaled(pixels[..., :3].astype(np.int32) * 256 + 128, pixel_range)
+        image = Image.fromarray(np.concatenate([colours, pixels[..., 3:]], axis=-1))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         ground = Image.new("RGBA", image.size, "white")
@@ -355,10 +357,10 @@ def _to_rgb(image: Image.Image, pixel_range: PixelRange | None) -> Image.Image:
 
 def _is_deep(image: Image.Image) -> bool:
     """Whether an image that is not decoded yet has 16 bits per colour in its file."""
-    tiles = getattr(image, "tile", None) if image.mode == "RGB" else None
+    tiles = getattr(image, "tile", None) if image.mode in ("RGB", "RGBA", "LA") else None
     how = tiles[0][3] if tiles else None
     raw = how[0] if isinstance(how, tuple) and how else how
-    return isinstance(raw, str) and raw.startswith("RGB;16")
+    return isinstance(raw, str) and ";16" in raw
 
 
 def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
@@ -371,8 +373,8 @@ def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
         return (scaled * 255).round().astype(np.uint8)
     if pixels.min() < 0 or (highest := int(pixels.max())) > 0xFFFF:
         raise BadImage("its pixels have more than 16 bits; set pixel_range to those of black and white")
-    for bits in (12, 14):
-        if 255 < highest < 2**bits:
+    for bits in (8, 12, 14):
+        if 0 < highest < 2**bits:
             _warn_of_bits(bits)
             break
     return (pixels.astype(np.int64) >> 8).astype(np.uint8)
@@ -393,9 +395,10 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
 @cache
 def _warn_of_bits(bits: int) -> None:
     """Once: 16-bit images that use so few of their bits are nearly black."""
+    remedy = ", or convert them to 8 bits if they have colours" if bits == 8 else ""
     warn(
         f"an image with 16 bits per pixel has no value above {2**bits - 1:,}, and is taken as dark; if all are of "
-        f"{bits} bits, begin anew with pixel_range=[0, {2**bits - 1}]"
+        f"{bits} bits, begin anew with pixel_range=[0, {2**bits - 1}]{remedy}"
     )
 
 

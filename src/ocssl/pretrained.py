@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ WRAPPERS = ("state_dict", "model", "model_state_dict")
 CLASSIFIERS = ("fc.", "_fc.", "classifier.", "head.")
 """Names of layers that a backbone does without."""
 NONE = "none"
+HUB_WEIGHTS = "model.safetensors"
 """The source of a start from zero."""
 
 
@@ -330,7 +332,8 @@ def _read_file(path: Path) -> Tensors:
             f"'{path}' is no file of weights; names of such end in .safetensors, {', '.join(PICKLES)}"
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of TorchScript; what is wrong is said below
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # truncated and foreign files raise almost anything
         if "weights_only" in str(error) or "Unsupported" in str(error):
             why = "it holds more than tensors, and running its code is refused; save its state_dict() alone"
@@ -419,6 +422,8 @@ def facts_of(settings: Mapping[str, Any], **counts: Any) -> dict[str, Any]:
 
 
 def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if (path / HUB_WEIGHTS).is_file():  # a folder that was exported for the Hub
+        path = path / HUB_WEIGHTS
     if path.is_file():
         facts = _facts(path)
         if facts is None:
@@ -442,7 +447,7 @@ def _facts(path: Path) -> dict[str, Any] | None:
             said = (file.metadata() or {}).get("ocssl")
         facts = None if said is None else json.loads(said)
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
-        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error!r}") from error
+        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {reason(error)}") from error
     if facts is not None and not isinstance(facts, dict):
         raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: it has no facts by name")
     return facts

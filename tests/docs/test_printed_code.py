@@ -42,6 +42,11 @@ def test_an_evaluation_from_python(here: Path) -> None:
     assert 0 < run("evaluation.md", 0)["result"].accuracy <= 100
 
 
+def test_learning_from_a_queue(here: Path) -> None:
+    run("frames.md", 2)
+    assert (here / "camera" / "encoder" / "encoder.json").exists()
+
+
 def test_many_views_from_python(here: Path) -> None:
     assert run("multiview.md", 0)["learner"].seen == 20
 

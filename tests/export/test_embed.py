@@ -70,6 +70,21 @@ def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Pa
     check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy"])
+def test_images_none_of_which_can_be_used_replace_no_features(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path, suffix: str
+) -> None:
+    target = tmp_path / f"f{suffix}"
+    embed(encoder, open_reader(str(frames)), target)
+    before = target.read_bytes()
+    for image in frames.iterdir():
+        image.write_text("broken")
+    with pytest.raises(DataError, match=r"there is no usable image: .*000\.png: it is not an image"):
+        embed(encoder, open_reader(str(frames)), target, part=5, force=suffix == ".npy")
+    assert target.read_bytes() == before
+    assert not target.with_name(f"{target.name}.parts").exists()
+
+
 def stop_in_the_third_part(encoder: FrozenEncoder, reader: Reader, path: Path) -> None:
     embedded: list[int] = []
 

@@ -234,6 +234,7 @@ def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp
     encoder = load(tmp_path / "encoder")
     folder = write_hub_folder(encoder, tmp_path / "hub", license="apache-2.0")
     assert {path.name for path in folder.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    assert np.array_equal(load(folder).transform(IMAGES), encoder.transform(IMAGES))
     card = (folder / "README.md").read_text()
     for part in (
         "license: apache-2.0",

@@ -197,7 +197,7 @@ def test_what_is_passed_over_is_not_all_held_in_memory() -> None:
 
 def chosen(monkeypatch: pytest.MonkeyPatch, rates: list[float], **given: object) -> tuple[dict[str, object], float]:
     measured = iter(rates)
-    monkeypatch.setattr(tuning, "measure", lambda settings, at_least: next(measured))
+    monkeypatch.setattr(tuning, "measure", lambda settings, at_least, known: next(measured))
     return autotune(20, given)
 
 
@@ -212,7 +212,7 @@ def test_a_machine_that_is_too_slow_gets_the_cheapest(monkeypatch: pytest.Monkey
 
 
 def test_presets_that_the_given_settings_do_not_fit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def narrow_only(settings: dict[str, object], at_least: float) -> float:
+    def narrow_only(settings: dict[str, object], at_least: float, known: object) -> float:
         if settings["backbone"] != "convnet-w8":
             raise ConfigError("the width is given twice")
         return 99.0
@@ -292,6 +292,28 @@ def test_a_long_step_is_measured_once_and_only_with_replay(monkeypatch: pytest.M
     seconds = iter([90.0, 1.0, 1.0, 1.0, 80.0, 2.0, 2.0])  # three minibatches fill the memory of nine images
     monkeypatch.setattr(tuning, "_seconds", lambda learner: next(seconds))
     assert tuning.measure({**TINY}) == 4 / 80
+
+
+def test_a_slow_step_without_replay_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([3.0, 2.0])  # the first is not an accident, the second tells
+    monkeypatch.setattr(tuning, "_seconds", lambda learner: next(seconds))
+    assert tuning.measure({**TINY, "stream_batch": 4, "batch": 8}) == 4 / (2.0 * 8 / 4)
+
+
+def test_settings_that_differ_in_their_passes_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[str, int]] = []
+
+    def noted(learner: Learner) -> float:
+        measured.append((learner.backbone, learner.width))
+        return 0.01
+
+    monkeypatch.setattr(tuning, "_seconds", noted)
+    given = {"image_size": 8, "stream_batch": 4, "hidden_dim": 8, "output_dim": 8, "device": "cpu"}
+    settings, rate = autotune(1.0, given)
+    assert (settings["backbone"], settings["passes"]) == ("resnet18", 10)
+    assert [*dict.fromkeys(measured)] == [("convnet", 8), ("convnet", 32), ("resnet18", 16), ("resnet18", 64)]
+    assert len({measured.count(name) for name in measured}) == 1
+    assert rate == pytest.approx(4 / 0.01 / 10)
 
 
 def test_steps_of_the_heads_alone_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

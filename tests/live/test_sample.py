@@ -51,10 +51,17 @@ def test_a_restored_sample_goes_on_as_the_first(length: int) -> None:
     assert numbers(first) == numbers(second) == slow(300, 10)
 
 
-@pytest.mark.parametrize(
-    "facts", [{"count": 5, "every": 1}, {"count": 4, "every": 0}, {"count": "4", "every": 1}, {"count": 22, "every": 1}]
-)
+@pytest.mark.parametrize("length", [9, 10, 11, 22, 41])
+def test_a_larger_sample_is_thinned_as_if_it_had_been_smaller_from_the_start(length: int) -> None:
+    large, small = EvenSample(40, side=2), EvenSample(10, side=2)
+    large.add(numbered(0, length))
+    small.restore(large.facts(), large.images.clone())
+    assert numbers(small) == slow(length, 10)
+    small.add(numbered(length, 300))
+    assert numbers(small) == slow(300, 10)
+
+
+@pytest.mark.parametrize("facts", [{"count": 5, "every": 1}, {"count": 4, "every": 0}, {"count": "4", "every": 1}])
 def test_a_sample_that_cannot_be_is_refused(facts: dict[str, object]) -> None:
-    kept = facts["count"] if facts["count"] == 22 else 4
     with pytest.raises(CheckpointError, match="does not fit"):
-        EvenSample(10, side=2).restore(facts, numbered(0, int(kept)))
+        EvenSample(10, side=2).restore(facts, numbered(0, 4))

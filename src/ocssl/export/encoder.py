@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import checkpoint
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.errors import CheckpointError, ConfigError, OcsslError
 from ocssl.imaging import Fit, Images, as_uint8, check_batch
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
@@ -143,6 +143,19 @@ def publish(encoder: Learner | FrozenEncoder, path: str | Path, *, sources: Mapp
     with encoder.lock():
         checkpoint.write(path, KIND, _facts_of(encoder) | more, encoder.network.state_dict())
     return version
+
+
+def is_published(encoder: FrozenEncoder, path: str | Path) -> bool:
+    """Whether a folder holds this very encoder already."""
+    try:
+        facts, tensors = read_encoder(Path(path))
+    except OcsslError:
+        return False
+    own = {name: value for name, value in encoder.facts.items() if name not in ("version", "sources")}
+    weights = encoder.backbone.state_dict()
+    if weights.keys() != tensors.keys() or own != {name: facts.get(name) for name in own}:
+        return False
+    return all(torch.equal(weights[name].cpu(), tensor) for name, tensor in tensors.items())
 
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, device: str = "cpu") -> FrozenEncoder:

@@ -23,7 +23,7 @@ import torch
 
 from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locked, read_file, writing
 from ocssl.data.reader import Item, Reader
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import ConfigError, DataError, OcsslError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import BadImage, file_stamp
 
@@ -81,20 +81,30 @@ def embed(
         done, earlier = _finished(parts), _earlier(target, digest)
         position = sum(count for _, count in done)
         progress(position)
-        items = reader.items(position)
-        while True:
-            table, count = _features(encoder, islice(items, part), position, batch, progress, earlier)
-            if not count:
-                break
-            done.append((_write(table, _part(parts, len(done))), count))
-            position += count
-        found = _join([place for place, _ in done], target, _made_by(encoder, digest))
-        ours = filter(_is_ours, parts.iterdir())
-        for place in sorted(ours, key=lambda place: place.name == MADE_FROM):  # the mark last: it says whose they are
-            place.unlink()
-        with contextlib.suppress(OSError):  # what else is there stays
-            parts.rmdir()
+        try:
+            items = reader.items(position)
+            while True:
+                table, count = _features(encoder, islice(items, part), position, batch, progress, earlier)
+                if not count:
+                    break
+                done.append((_write(table, _part(parts, len(done))), count))
+                position += count
+            found = _join([place for place, _ in done], target, _made_by(encoder, digest))
+        except OcsslError:
+            if not any(pq.read_metadata(place).num_rows for place, _ in done):
+                _remove(parts)  # there is nothing in it to go on with
+            raise
+        _remove(parts)
     return found
+
+
+def _remove(parts: Path) -> None:
+    """Remove our files from the folder of parts, and the folder if nothing else is in it."""
+    ours = filter(_is_ours, parts.iterdir())
+    for place in sorted(ours, key=lambda place: place.name == MADE_FROM):  # the mark last: it says whose they are
+        place.unlink()
+    with contextlib.suppress(OSError):
+        parts.rmdir()
 
 
 def _check_parts(parts: Path) -> None:
@@ -225,6 +235,12 @@ def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded
     if not places:
         raise DataError("there are no images to embed")
     schemas = [pq.read_schema(place) for place in places]
+    facts = [_facts(schema) for schema in schemas]
+    refused = tuple((name, problem) for fact in facts for name, problem in fact["refused"])
+    used = sum(fact["count"] for fact in facts) - len(refused)
+    if not used:
+        name, problem = refused[0]
+        raise DataError(f"there is no usable image: {name}: {problem}")
     metadata = {"ocssl": MARK, "encoder": json.dumps(made_by)}
     tables = (pq.read_table(place).replace_schema_metadata(metadata) for place in places)  # one in memory at a time
 
@@ -247,9 +263,7 @@ def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded
                 writer.writerows([number, path, *features.astype(str)] for number, path, features in rows)
 
     atomic_write(target, {".npy": write_array, ".csv": write_csv}.get(target.suffix, write_parquet))
-    facts = [_facts(schema) for schema in schemas]
-    refused = tuple((name, problem) for fact in facts for name, problem in fact["refused"])
-    return Embedded(sum(fact["count"] for fact in facts) - len(refused), refused)
+    return Embedded(used, refused)
 
 
 def _matrix(table: pa.Table) -> np.ndarray:

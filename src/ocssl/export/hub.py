@@ -12,9 +12,9 @@ from ocssl.common.files import MARK, atomic_write, check_output, is_draft, writi
 from ocssl.errors import CheckpointError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.export.formats import export
+from ocssl.pretrained import HUB_WEIGHTS
 
-WEIGHTS = "model.safetensors"
-KINDS = {WEIGHTS: "safetensors", "config.json": "json", "README.md": "markdown"}
+KINDS = {HUB_WEIGHTS: "safetensors", "config.json": "json", "README.md": "markdown"}
 
 
 def write_hub_folder(
@@ -34,7 +34,7 @@ def write_hub_folder(
     """
     place = Path(folder)
     check_hub_folder(place, force=force)
-    export(encoder, place / WEIGHTS, "safetensors", force=force)
+    export(encoder, place / HUB_WEIGHTS, "safetensors", force=force)
     card = model_card(encoder, data=data, license=license)
     with writing(place):
         atomic_write(place / "config.json", json.dumps(encoder.facts, indent=1) + "\n")
@@ -90,7 +90,7 @@ images in the order of their arrival.
 ```python
 from ocssl.export import load
 
-encoder = load("{WEIGHTS}")
+encoder = load("{HUB_WEIGHTS}")
 features = encoder.transform(images)  # a list of PIL images, or uint8 (n, {size}, {size}, 3)
 ```
 

@@ -47,6 +47,7 @@ PRETRAINED_PRESETS: tuple[tuple[int, dict[str, Any]], ...] = ((FEW, {}), (MORE, 
 RESERVE = 1.25  # the rate is measured on an idle machine: decoding, saving and other work need a share
 MEASURED = 3  # minibatches
 LONG = 5.0  # seconds of a minibatch from which on a single one is precise enough
+SLOW = 1.0  # seconds of a minibatch without replay from which on the time of one with replay is computed from it
 MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
 
 
@@ -85,6 +86,7 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     """
     best: tuple[dict[str, Any], float] | None = None
     tried: list[dict[str, Any]] = []
+    passes: list[tuple[dict[str, Any], float]] = []
     refusal = ConfigError("no preset fits")
     for replay, preset in PRETRAINED_PRESETS if "weights" in given else PRESETS:
         try:
@@ -92,7 +94,7 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
             if settings in tried:
                 continue
             tried.append(settings)
-            rate = measure(settings, at_least=target * RESERVE)
+            rate = measure(settings, target * RESERVE, passes)
         except ConfigError as error:
             refusal = error
             continue
@@ -128,18 +130,30 @@ def batch_for(replay: int, given: Mapping[str, Any]) -> int:
     return stream_batch + max(1, replay - max(0, missing))
 
 
-def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
+def measure(
+    settings: Mapping[str, Any], at_least: float = 0.0, known: list[tuple[dict[str, Any], float]] | None = None
+) -> float:
     """Images per second that a learner with these settings takes once it replays.
 
-    One pass is measured, and several take as many times longer. The measurement ends early where the rate is far below
-    ``at_least``. A backbone of the user's own is copied, so that it learns nothing here.
+    One pass is measured, and several take as many times longer. Where a step without replay takes long, one with replay
+    is not waited for: it takes longer in proportion to its images. The measurement ends early where the rate is far
+    below ``at_least``. A backbone of the user's own is copied, so that it learns nothing here.
+
+    Args:
+        known: settings with one pass, and the seconds that it took; looked up, and added to.
     """
+    known = [] if known is None else known
+    single = {**settings, "passes": 1}
     changes: dict[str, Any] = {"passes": 1, "early_passes": 1, "early_images": 0}
     changes["weights"] = None  # their source has been read, and only the time matters
     fill, own = 0, isinstance(settings.get("backbone"), nn.Module)
     if own:
         changes["backbone"] = copy.deepcopy(settings["backbone"])
     config = parse_learner({**settings, "backbone": None} if own else settings, own_backbone=own)
+    per_image = config.passes / config.stream_batch
+    for other, taken in known:
+        if other == single:
+            return 1 / (per_image * taken)
     if hasattr(config, "memory_size"):
         changes["memory_size"] = min(config.batch + 1, config.memory_size)  # small, so that it is full soon
         fill = -(-changes["memory_size"] // config.stream_batch)
@@ -150,17 +164,21 @@ def measure(settings: Mapping[str, Any], at_least: float = 0.0) -> float:
     except ConfigError:  # parts of so small a memory may be too small; what is wrong with the real one is said of that
         changes.pop("memory_size", None)
         learner = Learner(**{**settings, **changes})
-    _seconds(learner)  # the first step includes what is set up once
-    per_image = config.passes / config.stream_batch
+    first = _seconds(learner)  # it includes what is set up once
+    whole = not hasattr(config, "heads_first")  # all of the network learns in every step
     seconds: list[float] = []
     for _ in range(fill + MEASURED):
         seconds.append(_seconds(learner))
+        if whole and len(seconds) <= fill and (quickest := min(first, *seconds)) > SLOW:
+            seconds = [quickest * config.batch / config.stream_batch] * (fill + 1)
+            break
         # One slow step may be an accident, several in a row are not.
         too_slow = len(seconds) >= MEASURED and min(seconds[-MEASURED:]) * per_image * at_least > 2
         if too_slow or (len(seconds) > fill and seconds[-1] > LONG):
             break
     measured = sorted(seconds[fill:] or seconds[-MEASURED:])
-    return 1 / (per_image * measured[len(measured) // 2])
+    known.append((single, measured[len(measured) // 2]))
+    return 1 / (per_image * known[-1][1])
 
 
 def _seconds(learner: Learner) -> float:

@@ -26,7 +26,15 @@ from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import MIN_KEPT, Gate
 from ocssl.live.monitor import Monitor, progress_line, resumed_line
 from ocssl.live.seen import SeenIndex
-from ocssl.live.sources import FolderStream, ImageStream, as_source, open_stream, printable, reference_images
+from ocssl.live.sources import (
+    FolderStream,
+    ImageStream,
+    as_source,
+    open_stream,
+    printable,
+    reference_files,
+    reference_images,
+)
 from ocssl.live.start import described, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
@@ -104,6 +112,8 @@ def learn(
     check_names(given)
     given = {name: value for name, value in given.items() if value is not None}
     options = validate(LiveOptions, {name: given.pop(name) for name in LiveOptions.model_fields if name in given})
+    if options.reference is not None:
+        reference_files(options.reference)  # before anything takes long
     known = settings()
     movable = {name: value for name, value in given.items() if known[name].marks.affects == "nothing"}
     own = given["backbone"] if isinstance(given.get("backbone"), nn.Module) else None

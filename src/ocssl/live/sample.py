@@ -66,10 +66,12 @@ class EvenSample:
         return {"count": self.count, "every": self.every}
 
     def restore(self, facts: Mapping[str, Any], images: Tensor) -> None:
-        """Go on with the facts and images of a saved sample of this size."""
+        """Go on with the facts and images of a saved sample; of a larger one every second image is dropped."""
         count, every, kept = facts["count"], facts["every"], len(images)
         sound = type(count) is int and type(every) is int and every >= 1 and kept == -(-count // every)
-        if not sound or kept > self._size or images.shape[1:] != self._images.shape[1:] or images.dtype != torch.uint8:
+        if not sound or images.shape[1:] != self._images.shape[1:] or images.dtype != torch.uint8:
             raise CheckpointError(f"its sample of {kept} images does not fit: {dict(facts)}, {tuple(images.shape)}")
-        self.count, self.every, self._kept = count, every, kept
-        self._images[:kept] = images
+        while len(images) > self._size:
+            images, every = images[::2], 2 * every
+        self.count, self.every, self._kept = count, every, len(images)
+        self._images[: len(images)] = images

@@ -365,18 +365,30 @@ def open_reader(source: str | list[str]) -> Reader:
 
 def reference_images(folder: str, settings: LearnerConfig) -> Tensor:
     """At most 500 images of a folder, evenly over its names, as a learner with these settings takes its images."""
+    place, names = reference_files(folder)
+    images = []
+    for item in FilesReader(place, names[:: max(1, -(-len(names) // MAX_REFERENCES))]).items(0):
+        with contextlib.suppress(BadImage):
+            images.append(torch.from_numpy(item.decode(settings.image_size, settings.fit, settings.pixel_range)))
+    _check_enough(folder, len(images))
+    return torch.stack(images)
+
+
+def reference_files(folder: str) -> tuple[Path, list[str]]:
+    """A folder of reference images and the names in it; refused where it is none, or where there are too few."""
     address = address_of(folder)
     if not address.startswith("folder:"):
         raise ConfigError(f"reference must be a folder of images, not '{folder}'")
     place = Path(address.removeprefix("folder:"))
-    names, images = image_files(place), []
-    for item in FilesReader(place, names[:: max(1, -(-len(names) // MAX_REFERENCES))]).items(0):
-        with contextlib.suppress(BadImage):
-            images.append(torch.from_numpy(item.decode(settings.image_size, settings.fit, settings.pixel_range)))
-    if len(images) < MIN_REFERENCES:
-        usable = number_of(len(images), "usable image")
+    names = image_files(place)
+    _check_enough(folder, len(names))
+    return place, names
+
+
+def _check_enough(folder: str, found: int) -> None:
+    if found < MIN_REFERENCES:
+        usable = number_of(found, "usable image")
         raise DataError(f"'{folder}' has {usable}; a reference needs at least {MIN_REFERENCES}")
-    return torch.stack(images)
 
 
 def open_stream(

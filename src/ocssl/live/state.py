@@ -24,7 +24,7 @@ from ocssl.checkpoint import check_place
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
 from ocssl.errors import CheckpointError, ConfigError, OcsslError, first_misfit
-from ocssl.export.encoder import FrozenEncoder, publish
+from ocssl.export.encoder import FrozenEncoder, is_published, publish
 from ocssl.learner import Learner
 from ocssl.live.gate import Gate
 from ocssl.live.seen import SeenIndex, count_images
@@ -137,14 +137,17 @@ class StateFolder:
             gate.save(draft / "gate")
 
         self._checkpoints.save(write, state, keep=1)
-        if gate.active and self._published is gate.published:
+        known, self._published = self._published, gate.published
+        begins = known is None  # an earlier process may have published it
+        if gate.active and (
+            known is gate.published or (begins and is_published(gate.published, self.path / "encoder"))
+        ):
             return
         sources = {
             _public_name(key): count_images(self._index, index.size, key, taken)[0]
             for key, taken in cursor.positions.items()
         }
         publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
-        self._published = gate.published
 
     def _is_state(self) -> bool:
         """Whether the folder has checkpoints of ours and is no run, or holds what a learner has before its first one.
