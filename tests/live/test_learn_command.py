@@ -7,12 +7,14 @@ import io
 from pathlib import Path
 
 import pytest
-from frames import assert_alike, by_hand, learned, quiet_learn, tiny_options, write_frames
+import yaml
+from frames import TINY, assert_alike, by_hand, learned, quiet_learn, tiny_options, write_frames
 from PIL import Image
 
 from helpers.command import Command
 from ocssl.cli import app
 from ocssl.errors import ConfigError
+from ocssl.export import load
 
 SCREEN = 40
 
@@ -31,6 +33,18 @@ def test_a_mistyped_setting_is_answered_with_those_of_a_learner(ocssl: Command, 
     assert "dataset" not in err
     _, _, err = ocssl("learn", tmp_path, "--state", tmp_path / "state", "--set", "=0.1")
     assert "'=0.1' must have the form key=value" in err
+
+
+def test_settings_come_from_a_file_and_flags_win(ocssl: Command, tmp_path: Path) -> None:
+    frames, config = write_frames(tmp_path / "frames", range(6)), tmp_path / "robot.yaml"
+    config.write_text(yaml.safe_dump({**TINY, "passes": 2, "minutes": 3, "weights": "none"}))
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "state", "--config", config, "--passes", "1")
+    assert (code, "passes 1" in err) == (0, True)
+    assert load(tmp_path / "state").facts["memory_size"] == TINY["memory_size"]
+    config.write_text("minuts: 3")
+    code, _, err = ocssl("learn", frames, "--state", tmp_path / "other", "--config", config)
+    assert (code, "robot.yaml': unknown setting 'minuts'; did you mean 'minutes'?" in err) == (2, True)
+    assert not (tmp_path / "other").exists()
 
 
 class FullDisk(io.StringIO):

@@ -22,6 +22,7 @@ def learn(
     weights: Annotated[
         str | None, typer.Option("--from", metavar="SOURCE", help="Weights, or none; see docs/pretrained.md.")
     ] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings from YAML.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
     assigned: Annotated[
         list[str] | None,
@@ -30,13 +31,13 @@ def learn(
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    Settings not given are chosen for this machine. The same command goes on where it stopped.
+    Other settings suit this machine. The same command goes on where it stopped.
 
     Example: ocssl learn frames/ --state robot --follow
     """
-    from ocssl.live import check_names
-    from ocssl.live import learn as learn_live
+    from ocssl import live
     from ocssl.pretrained import import_factories, read_encoder
+    from ocssl.runs.config import read_settings
 
     def info(line: str) -> None:
         if not quiet:
@@ -44,9 +45,10 @@ def learn(
                 typer.echo(line, err=True)
 
     settings = given(ctx, assigned) | ({} if weights is None else {"weights": weights})
-    check_names(settings)
+    live.check_names(settings)
+    settings = (read_settings(config, live.settings) if config else {}) | settings
     import_factories(settings)
-    learner = learn_live(source, state, info=info, **settings)
+    learner = live.learn(source, state, info=info, **settings)
     place = state / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(

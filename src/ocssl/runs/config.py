@@ -6,7 +6,7 @@ settings side by side, since no name is used twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -221,9 +221,13 @@ def read_names(given: Mapping[str, Any]) -> set[str]:
     return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Settings from a YAML file, after the plugins that it names were imported."""
-    given, known = take_plugins(from_file(path), path), settings()
+def read_settings(path: Path, declared: Callable[[], Mapping[str, Declared]] = settings) -> dict[str, Any]:
+    """Settings from a YAML file, after the plugins that it names were imported.
+
+    Args:
+        declared: all settings that there may be, those of plugins included.
+    """
+    given, known = take_plugins(from_file(path), path), declared()
     for name in map(str, given):
         if name not in known:
             raise ConfigError(f"'{path}': {unknown('setting', name, known, list_all=False)}")
