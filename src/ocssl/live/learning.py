@@ -65,7 +65,7 @@ class LiveOptions(Options):
         common=True,
         gt=0,
     )
-    save_every: float = _setting(30.0, "Seconds between saves; each publishes the encoder.", ge=0)
+    save_every: float = _setting(30.0, "Seconds between saves of learner and encoder.", ge=0)
     report_every: float = _setting(10.0, "Seconds between progress lines.", ge=0)
     gate: bool = _setting(
         True,
