@@ -261,7 +261,7 @@ def test_a_pickle_in_place_of_the_index_is_refused_and_not_run(saved, tmp_path, 
 def test_a_pickle_in_place_of_the_tensors_is_refused_and_not_run_even_with_the_right_checksum(saved, tmp_path, form):
     file, trap = tensors_file(saved), Trap(tmp_path / "sprung")
     file.write_bytes(pickle.dumps(trap)) if form == "pickle" else torch.save({"weights": trap}, file)
-    entry = {"file": file.name, "bytes": file.stat().st_size, "sha256": checkpoint._digest(file)}
+    entry = {"file": file.name, "bytes": file.stat().st_size, "sha256": checkpoint.sha256(file)}
     rewrite(saved, tensors=entry)
     refused(saved, "cannot be read as a saved learner")
     assert not (tmp_path / "sprung").exists()

@@ -8,7 +8,7 @@ write to one folder take turns, and the last state stays. Reading executes nothi
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import fcntl
 import json
 import os
 import re
@@ -23,14 +23,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, is_draft, read_file, seal, sync, token, unseal
+from ocssl.common.files import LOOK_EVERY, TOKEN, atomic_write, is_draft, read_file, seal, sha256, sync, token, unseal
 from ocssl.common.signals import check_waiting
 from ocssl.errors import CheckpointError
-
-try:
-    import fcntl
-except ImportError:  # on such a system, writers of one folder are not kept apart
-    fcntl = None  # type: ignore[assignment]
 
 VERSION = 1
 
@@ -66,7 +61,7 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
         envelope = {
             "format": f"ocssl-{kind}",
             "version": VERSION,
-            "tensors": {"file": data.name, "bytes": data.stat().st_size, "sha256": _digest(data)},
+            "tensors": {"file": data.name, "bytes": data.stat().st_size, "sha256": sha256(data)},
             "facts": dict(facts),
         }
         atomic_write(index, json.dumps(seal(envelope), indent=1))
@@ -137,7 +132,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
             raise CheckpointError(f"'{data}' is not a regular file")
         if data.stat().st_size != entry["bytes"]:
             raise CheckpointError(f"'{data}' is truncated: {data.stat().st_size} of {entry['bytes']} bytes")
-        if _digest(data) != entry["sha256"]:
+        if sha256(data) != entry["sha256"]:
             raise CheckpointError(f"'{data}' is damaged: its checksum differs from the one saved with it")
         return envelope["facts"], load_file(data)
     except FileNotFoundError as error:
@@ -192,21 +187,15 @@ def _one_writer(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"could not save to '{folder}': {error}") from error
     try:
-        while fcntl is not None:
+        while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             except BlockingIOError:
                 check_waiting(f"for another process that writes to '{folder}'")
                 time.sleep(LOOK_EVERY)
             except OSError:  # some network file systems lock no folders
                 break
-            else:
-                break
         yield
     finally:
         os.close(descriptor)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -169,15 +169,14 @@ class LearnerConfig(Options):
         """The classes that its names choose."""
         return _parts(self.model_dump(include={*NAMING}))
 
-    def named_parts(self) -> Iterator[tuple[Registry[Any], str]]:
-        """The parts that it names, each with its registry."""
-        for kind, registry in REGISTRIES.items():
-            if (name := getattr(self, kind)) is not None:
-                yield registry, name
+    def plugin_modules(self) -> set[str]:
+        """The modules of the plugins that its parts come from."""
+        named = ((registry, getattr(self, kind)) for kind, registry in REGISTRIES.items())
+        return {module for registry, name in named if name is not None for module in registry.modules(name)}
 
     def plugins(self) -> list[Plugin]:
         """The plugins that its parts come from."""
-        return describe(set[str]().union(*(registry.modules(name) for registry, name in self.named_parts())))
+        return describe(self.plugin_modules())
 
     def non_defaults(self) -> dict[str, Any]:
         """The strategy, and every setting that differs from what the strategy has by default."""
@@ -420,7 +419,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     found["joint_views"] = chosen["variant"] != "authors" and (not small or stream_batch == 1)
     for part in filter(None, (parts.strategy, parts.method)):
         for name, value in _applicable(_defaults(part), chosen, parts).items():
-            found[name] = value[0 if small else 1] if isinstance(value, ByBatch) else value
+            found[name] = value if not isinstance(value, ByBatch) else value.small if small else value.large
     if "average" in chosen:
         found.pop("average_power", None)  # which belongs to the strategy's own average
     return found

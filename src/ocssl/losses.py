@@ -78,6 +78,11 @@ def between_views(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, t
     return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean()
 
 
+def per_view(loss: Callable[[Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
+    """The mean over views of a loss of prediction and target, ``(2, n, d)``; the target receives no gradient."""
+    return torch.stack([loss(torch.stack(pair)) for pair in zip(predicted, target.detach(), strict=True)]).mean()
+
+
 @full_precision
 def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
     """Normalised-temperature cross-entropy: each view of a sample finds the others among all views of the batch.

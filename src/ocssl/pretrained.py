@@ -36,8 +36,9 @@ WRAPPERS = ("state_dict", "model", "model_state_dict")
 CLASSIFIERS = ("fc.", "_fc.", "classifier.", "head.")
 """Names of layers that a backbone does without."""
 NONE = "none"
-HUB_WEIGHTS = "model.safetensors"
 """The source of a start from zero."""
+HUB_WEIGHTS = "model.safetensors"
+"""The file of weights in a folder that was exported for the Hub."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,6 @@ def read_weights(name: str, network: nn.Module, backbone: str | None, image_size
     if name == backbone and is_factory(name):
         return  # the factory made it with its weights
     source = open_source(name, backbone)
-    if backbone is None and "backbone" in source.settings:
-        raise ConfigError(f"'{name}' brings a network of its own; leave out your backbone")
     network.load_state_dict(fitting(source.tensors(image_size), network.state_dict(), name, backbone))
 
 

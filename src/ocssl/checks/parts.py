@@ -60,13 +60,16 @@ def check_memory(name: str, **options: Any) -> None:
         drawn = sampled(subject, min(4, filled), generator)
         subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
+    _goes_on_after_loading(subject, build())
 
-    copy = build()
+
+def _goes_on_after_loading(subject: memory.Memory, copy: memory.Memory) -> None:
+    """Let a new memory load the state of another, and compare what both do next."""
     copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
     draws = []
     for twin in (subject, copy):
         again = torch.Generator().manual_seed(1)
-        new = torch.zeros(5, *image_shape, dtype=torch.uint8)
+        new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8)
         twin.add(new, {"features": torch.randn(5, 6, generator=again)}, again)
         draws.append(twin.sample(4, again))
     advice = "draw from the generator that is passed, and keep state in own_columns() or extra_state()"

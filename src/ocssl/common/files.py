@@ -366,6 +366,12 @@ def json_digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def sha256(path: Path) -> str:
+    """SHA-256 of the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def require_regular(path: str | Path) -> None:
     """Refuse a pipe, a device or a folder before a library opens it and waits; such a path is an ``OSError``.
 

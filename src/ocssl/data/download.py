@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.common.console import progress_bar
-from ocssl.common.files import locked, regular, writing
+from ocssl.common.files import locked, regular, sha256, writing
 from ocssl.errors import DataError
 
 BLOCK = 1 << 20
@@ -68,7 +67,7 @@ def _fetch(download: Download, target: Path, show: bool | None) -> None:
             if isinstance(error, urllib.error.HTTPError) and error.code in (401, 403, 404, 410):
                 break
             continue
-        if part.stat().st_size == download.size and _sha256(part) == download.sha256:
+        if part.stat().st_size == download.size and sha256(part) == download.sha256:
             os.replace(part, target)
             return
         problem = "its size or checksum is wrong"
@@ -125,8 +124,3 @@ def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
         return response.read(min(BLOCK, max(limit, 0)))
     except OSError as error:  # of the network (TLS, a lost route), not of writing the file
         raise ConnectionError(str(error) or type(error).__name__) from error
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

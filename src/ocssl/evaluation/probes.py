@@ -64,14 +64,12 @@ class ProbeResult:
 
     Args:
         test: right answers on the test samples, by class.
-        validation_accuracy: in percent, of the weights that were kept.
         epochs: how many were trained, the patience of the last learning rate included.
         weight: ``(D, C)``, acts on L2-normalised features.
         bias: ``(C,)``.
     """
 
     test: Accuracy
-    validation_accuracy: float
     epochs: int
     weight: Tensor
     bias: Tensor
@@ -276,7 +274,6 @@ def linear_probes(
     return [
         ProbeResult(
             test=Accuracy.of(predictions[k], test.labels, classes),
-            validation_accuracy=100 * int(patience.best_correct[k]) / len(val.labels),
             epochs=int(patience.epochs[k]),
             weight=weight[k].clone(),
             bias=bias[k, 0].clone(),

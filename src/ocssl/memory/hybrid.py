@@ -21,26 +21,27 @@ from ocssl.memory.minred import MinRed
 from ocssl.options import setting
 
 
-class RecentOptions(Memory.Options):
-    """Settings of every hybrid memory."""
+class Recent(Memory):
+    """Base of the memories with two parts: the first holds the newest samples."""
 
-    recent: float = setting(0.5, "Share of the memory that holds the newest samples.", gt=0, lt=1)
+    class Options(Memory.Options):
+        """Settings of the memory."""
 
+        recent: float = setting(0.5, "Share of the memory that holds the newest samples.", gt=0, lt=1)
 
-def recent_samples(options: RecentOptions | None, capacity: int, staging: int) -> int:
-    """How many of the newest samples are kept in any case; :class:`ConfigError` if a minibatch has more."""
-    share = (options or RecentOptions()).recent
-    number = int(share * capacity)
-    if number < staging or capacity - number < staging:
-        raise ConfigError(
-            f"recent ({share:g}) of memory_size {capacity} must leave room for {staging} samples in both parts, "
-            "those of one stream minibatch"
-        )
-    return number
+    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
+        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
+        share = (options or self.Options()).recent
+        self.recent = int(share * capacity)
+        if self.recent < staging or capacity - self.recent < staging:
+            raise ConfigError(
+                f"recent ({share:g}) of memory_size {capacity} must leave room for {staging} samples in both parts, "
+                "those of one stream minibatch"
+            )
 
 
 @register("hybrid")
-class Hybrid(Memory):
+class Hybrid(Recent):
     """Part FIFO, part reservoir: the newest samples, and a uniform sample of all that are older.
 
     Each sample has a random key from the beginning. Of the older samples, those with the largest keys stay, which makes
@@ -50,13 +51,6 @@ class Hybrid(Memory):
     """
 
     label = "FIFO + reservoir"
-
-    class Options(RecentOptions):
-        """Settings of the memory."""
-
-    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
-        self.recent = recent_samples(options, capacity, staging)
 
     def own_columns(self) -> dict[str, Column]:
         """The key of each sample."""
@@ -78,20 +72,13 @@ class Hybrid(Memory):
 
 
 @register("hybrid-minred")
-class HybridMinRed(MinRed):
+class HybridMinRed(Recent, MinRed):
     """Part FIFO, part MinRed: the newest samples, and of the older ones those that are far from each other.
 
     Source: Purushwalkam et al., ECCV 2022, arXiv:2203.12710, for the second part.
     """
 
     label = "FIFO + MinRed"
-
-    class Options(RecentOptions):
-        """Settings of the memory."""
-
-    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
-        self.recent = recent_samples(options, capacity, staging)
 
     def _most_redundant(self, nearest: Tensor, kept: Tensor) -> Tensor:
         newest = self.born >= self.born.amax() + 1 - self.recent

@@ -10,13 +10,13 @@ Reduction. ICML 2021. arXiv:2103.03230.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from ocssl.batch import Step
-from ocssl.losses import barlow_twins
+from ocssl.losses import barlow_twins, per_view
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
@@ -48,13 +48,8 @@ class BarlowTwins(Method):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The loss of prediction and target, averaged over the views."""
-        return _between(predicted, target, self.redundancy)
+        return per_view(partial(barlow_twins, redundancy=self.redundancy), predicted, target)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The same with λ = 0.005, times 0.1."""
-        return 0.1 * _between(predicted, target, 0.005)
-
-
-def _between(predicted: Tensor, target: Tensor, redundancy: float) -> Tensor:
-    pairs = zip(predicted, target.detach(), strict=True)
-    return torch.stack([barlow_twins(torch.stack(pair), redundancy) for pair in pairs]).mean()
+        return 0.1 * per_view(partial(barlow_twins, redundancy=0.005), predicted, target)

@@ -9,11 +9,10 @@ Representations. ICML 2020. arXiv:2002.05709.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from ocssl.batch import Step
-from ocssl.losses import contrastive_distillation, nt_xent
+from ocssl.losses import contrastive_distillation, nt_xent, per_view
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
@@ -49,10 +48,7 @@ class SimCLR(Method):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """NT-Xent between prediction and target, averaged over the views."""
-        target = target.detach()
-        return torch.stack(
-            [nt_xent(p, t, temperature=self.temperature) for p, t in zip(predicted, target, strict=True)]
-        ).mean()
+        return per_view(lambda pair: nt_xent(*pair, temperature=self.temperature), predicted, target)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """Predictions against targets over both views at once, at temperature 0.2."""

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocssl.batch import Step
-from ocssl.losses import full, vicreg
+from ocssl.losses import full, per_view, vicreg
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
@@ -54,8 +53,7 @@ class VICReg(Method):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The loss of prediction and target, averaged over the views."""
-        pairs = zip(predicted, target.detach(), strict=True)
-        return torch.stack([vicreg(torch.stack(pair), *self.weights) for pair in pairs]).mean()
+        return per_view(lambda pair: vicreg(pair, *self.weights), predicted, target)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The mean squared difference times 25, its weight in CaSSLe's own code."""

@@ -16,7 +16,6 @@ class Value:
     Attributes:
         mean: the number; None where there is none.
         std: standard deviation over seeds.
-        n: number of seeds.
         digits: decimals of mean and std.
         signed: whether a positive number has a plus, and one that is rounded to 0 its sign.
         text: printed instead of the number.
@@ -26,7 +25,6 @@ class Value:
 
     mean: float | None = None
     std: float | None = None
-    n: int = 0
     digits: int = 2
     signed: bool = False
     text: str | None = None
@@ -41,7 +39,7 @@ class Value:
         '51.0 ± 1.4'
         """
         mean = fmean(values.values()) if values else None
-        return cls(mean, stdev(values.values()) if len(values) > 1 else None, len(values), **format)
+        return cls(mean, stdev(values.values()) if len(values) > 1 else None, **format)
 
     @classmethod
     def count(cls, value: float | None) -> Value:

@@ -119,8 +119,8 @@ class RunConfig(Options):
 
     def plugins(self) -> list[Plugin]:
         """The plugins that its stream, its data set and the learner's parts come from."""
-        modules = streams.registry.modules(self.stream) | catalog.registry.modules(self.dataset)
-        return describe(modules.union(*(part.modules(name) for part, name in self.learner.named_parts())))
+        own = streams.registry.modules(self.stream) | catalog.registry.modules(self.dataset)
+        return describe(own | self.learner.plugin_modules())
 
     def to_yaml(self) -> str:
         """Every setting, and the plugins that are needed, as ``config.yaml`` has it."""

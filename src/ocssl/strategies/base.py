@@ -277,23 +277,17 @@ class Strategy(nn.Module):
             raise ConfigError(f"{cls.__name__}.composition must be one of {get_args(Composition)}")
         if cls.composition != "stream" and cls.default_memory is None:
             raise ConfigError(f"{cls.__name__} replays ('{cls.composition}') and needs a default_memory, e.g. 'fifo'")
-        match cls.composition:
-            case "stream" | "mixed" if batch != stream_batch:
-                raise ConfigError(
-                    f"{cls.__name__} trains on stream minibatches only: batch ({batch}) must equal "
-                    f"stream_batch ({stream_batch})"
-                )
-            case "stream+replay" if batch <= stream_batch:
-                raise ConfigError(
-                    f"{cls.__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
-                    f"larger than stream_batch ({stream_batch})"
-                )
-            case "stream":
-                return 0
-            case "stream+replay":
-                return batch - stream_batch
-            case _:
-                return batch
+        if cls.composition in ("stream", "mixed") and batch != stream_batch:
+            raise ConfigError(
+                f"{cls.__name__} trains on stream minibatches only: batch ({batch}) must equal "
+                f"stream_batch ({stream_batch})"
+            )
+        if cls.composition == "stream+replay" and batch <= stream_batch:
+            raise ConfigError(
+                f"{cls.__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
+                f"larger than stream_batch ({stream_batch})"
+            )
+        return {"stream": 0, "stream+replay": batch - stream_batch}.get(cls.composition, batch)
 
     @classmethod
     def replay_start(cls, options: Options, replay_size: int) -> int:

@@ -31,11 +31,11 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
     def row(trial: Trial) -> TableRow:
         values = [Value(text=short_value(trial.values.get(name, "–"))) for name in sweep.space]
         scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
-        score = Value.over({seed: score for seed, score in scores.items() if score is not None})
+        measured = {seed: score for seed, score in scores.items() if score is not None}
         state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
         ran = Value(text=label(resolve(sweep.configuration(trial.values))))
-        seeds = (Value.count(score.n or None),) if several else ()
-        cells = (ran, *values, score, *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
+        seeds = (Value.count(len(measured) or None),) if several else ()
+        cells = (ran, *values, Value.over(measured), *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
         return TableRow(str(trial.number), cells, bold=trial is log.best())
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
