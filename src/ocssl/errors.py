@@ -24,6 +24,10 @@ class ConfigError(OcsslError, ValueError):
     """A setting that cannot be: an unknown name, a value out of range, two settings that exclude each other."""
 
 
+class BusyError(ConfigError):
+    """Another process is working in a folder."""
+
+
 class InputError(OcsslError, ValueError):
     """Images, features or labels of the wrong kind: shape, dtype, value range, NaN, an empty batch."""
 

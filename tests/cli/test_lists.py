@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -109,3 +110,14 @@ def test_the_calculator_takes_a_batch_without_replay(ocssl: Command) -> None:
     code, out, _ = ocssl("budget", "--batch", "10", "--passes", "3")
     assert code == 0
     assert out.splitlines()[1].split()[:3] == ["3", "10", "0"]
+
+
+def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "argv", ["ocssl", "list", "settings", "omega"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    shown.seek(0)
+    assert "omega (?)" in shown.read()

@@ -36,6 +36,11 @@ def cla_e(folder: Path) -> Group:
     return row_of(read_results(folder)).ours
 
 
+def with_setting(**settings: object) -> dict[str, object]:
+    found = content()
+    return found | {"config": found["config"] | settings}
+
+
 def without(name: str, *names: str) -> dict[str, object]:
     """A result without a key or, below `config`, without a setting."""
     found = content()
@@ -203,6 +208,10 @@ def test_a_result_without_its_protocol_enters_no_number(tmp_path: Path, ocssl: O
         (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
         (json.dumps(without("key")), "is not a complete result: key"),
         (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
+        (json.dumps(content() | {"hardware": {"threads": "many"}}), "threads must be a whole number, not 'many'"),
+        (json.dumps(with_setting(eval_crops=None)), "eval_crops must be a whole number, not None"),
+        (json.dumps(with_setting(early_images="ten")), "early_images must be a whole number, not 'ten'"),
+        (json.dumps(with_setting(init_from=3)), "init_from must be a name, not 3"),
         (json.dumps(content() | {"dataset": "shapes"}), "dataset is shapes, but the run trained on cifar100"),
         (json.dumps(content() | {"dataset": "svhn->cars"}), "dataset is svhn->cars, but the run trained on cifar100"),
         (json.dumps(content() | {"final": 61.0}), "final is 61.0, but the curve ends with 50.0"),

@@ -252,6 +252,26 @@ def test_no_file_of_a_report_names_a_folder_of_the_machine(one: Path, tmp_path: 
     assert "broken.json" in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_a_report_is_replaced_when_results_begin_or_cease_to_contradict_each_other(one: Path, tmp_path: Path) -> None:
+    (path,) = one.glob("*.json")
+    result = synthetic.again(read_result(path), lr=0.77)  # a row of no table of the paper's
+    path.write_text(result.to_json())
+    again = result.model_copy(update={"final": 1.0, "curve": [*result.curve[:-1], 1.0]})
+    sizes = []
+    for conflict in (False, True, False):
+        if conflict:
+            (one / "again.json").write_text(again.to_json())
+        else:
+            (one / "again.json").unlink(missing_ok=True)
+        written = write_report(read_report(one), tmp_path / "out", ["csv"])
+        sizes.append([path.read_text().count("\n") for path in written])
+        assert {path.read_text().startswith('""\n') for path in written} == {conflict}
+    assert sizes[0] == sizes[2]
+    written[0].write_text("name,place\n")
+    with pytest.raises(ConfigError, match="was not written by ocssl as csv"):
+        write_report(read_report(one), tmp_path / "out", ["csv"])
+
+
 def test_a_long_label_leaves_room_for_the_plot(one: Path) -> None:
     (path,) = one.glob("*.json")
     changed = {"lr": 0.77, "tau": 0.5, "omega": 0.7, "samples_per_class": 77, "validation_fraction": 0.25}

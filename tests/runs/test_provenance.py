@@ -11,15 +11,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drawing import draw
 from PIL import Image
 
 from helpers.command import TINY, Command, as_options, refused, wait_for
+from ocssl.engines import jobs
 from ocssl.engines.jobs import Job, run_once
+from ocssl.errors import BusyError
 from ocssl.results import read_result
 from ocssl.results.result import Result
+from ocssl.runs import environment
 from ocssl.runs.run import resume
 
 PLUGIN = """
@@ -309,6 +313,29 @@ def test_results_of_earlier_versions_do_not_say_what_they_were_made_of() -> None
     other = result.model_copy(update={"pixels": {"train": "1"}})
     assert result.same_stream(other)
     assert not other.same_stream(result.model_copy(update={"pixels": {"train": "2"}}))
+
+
+def test_the_code_of_a_result_is_that_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment.revision.cache_clear()
+    environment.check_environment()
+    monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: pytest.fail("asked again"))
+    assert environment.revision().startswith(("git ", "ocssl "))
+
+
+def test_a_run_that_another_command_begins_at_the_same_moment_is_waited_for(
+    lab: tuple[Command, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, here = lab
+    job = Job("twice", TINY | {"samples_per_class": 10, "evaluate": "never"}, here / "twice")
+
+    def begun_elsewhere(*given: Any) -> Result:
+        monkeypatch.undo()
+        jobs.start(*given)
+        raise BusyError("another process is working here")
+
+    monkeypatch.setattr(jobs, "start", begun_elsewhere)
+    attempt = run_once(job)
+    assert (attempt.error, attempt.result) == (None, read_result(here / "twice"))
 
 
 def test_a_result_without_plugins_says_so_and_is_not_that_of_a_run_with_one(lab: tuple[Command, Path]) -> None:

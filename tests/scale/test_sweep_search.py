@@ -116,6 +116,23 @@ def test_a_search_that_ran_out_of_time_goes_on_as_if_nothing_had_happened(
 
 
 @scale
+def test_tpe_that_waits_for_scores_when_its_time_ends_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = parse_sweep({"search": "tpe", "space": {"lr": [0.1, 0.2, 0.3, 0.4, 0.5]}, "trials": 4, "seeds": [0, 1]})
+    for stop_at in range(1, 12):
+        ticks = itertools.count()
+        monkeypatch.setattr("ocssl.sweeps.driver.time", SimpleNamespace(monotonic=ticks.__next__))
+        folder = tmp_path / str(stop_at)
+        log = start_sweep(plan, folder, FakeEngine(lambda config: config["lr"], 2), print, stop_at=stop_at)
+        is_whole = [trial.state for trial in log.trials] == ["done"] * 4
+        assert (log.out_of_time, (folder / "best.yaml").exists()) == (not is_whole, is_whole)
+        monkeypatch.undo()
+        rest = resume_sweep(folder, FakeEngine(lambda config: config["lr"], 2), print)
+        assert (len(rest.trials), rest.out_of_time, (folder / "best.yaml").exists()) == (4, False, True)
+
+
+@scale
 def test_tpe_looks_where_it_found_something_and_learns_from_failures(tmp_path: Path) -> None:
     space = {"lr": {"low": 0.001, "high": 10.0, "scale": "log"}}
     log = search(parse_sweep({"search": "tpe", "trials": 40, "space": space}), tmp_path / "sweep", FakeEngine(score))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
@@ -26,6 +27,9 @@ def main() -> None:
 
     Whatever goes wrong is one line on stderr and an exit code of its own; ``docs/runs.md`` lists them.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # bars and dashes that such a terminal cannot show
     print_warnings()
     # Pillow's warning of a large image, which is refused by name anyway.
     warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -43,7 +44,7 @@ def export(
         folder = output or Path("encoder-hub")
         check_hub_folder(folder, inputs=[encoder], force=force)
         write_hub_folder(load(encoder), folder, data=data, license=license, force=force)
-        typer.echo(f"wrote {folder}: upload it with 'hf upload OWNER/NAME {folder}'")
+        typer.echo(f"wrote {folder}: upload it with: hf upload OWNER/NAME {quote(str(folder))}")
         return
     path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
     check_output(path, to, inputs=[encoder], force=force)

@@ -67,8 +67,10 @@ def sweep(
         place = output or Path("sweeps") / Path(str(file)).stem
         log = start_sweep(plan, place, pool, info, stop_at=stop_at)
     plain_console().print(to_rich(trial_table(plan, log)))
-    if left := sum(trial.state == "open" for trial in log.trials):
-        many = f"{left} of {len(log.trials)} configurations are left"
+    if log.out_of_time:
+        total = max(plan.trials or 0, len(log.trials))
+        left = total - sum(trial.state != "open" for trial in log.trials)
+        many = f"{left} of {total} configurations are left"
         typer.echo(f"out of time, {many}; go on with: {go_on(place)}", err=True)
         return
     if (best := log.best()) is not None:

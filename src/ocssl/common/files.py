@@ -8,6 +8,7 @@ that ends in twelve random hexadecimal digits, so that nothing of anybody else's
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import fcntl
 import hashlib
@@ -26,7 +27,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ocssl.common.signals import check_waiting
-from ocssl.errors import CheckpointError, ConfigError, OcsslError
+from ocssl.errors import BusyError, CheckpointError, ConfigError, OcsslError
 
 MAX_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
@@ -78,10 +79,10 @@ def ours(path: str | Path, kind: str, columns: str = "") -> bool:
     except OSError:
         return False
     if kind == "csv":
-        old, new = (
-            line.partition("\n")[0].replace(" std", "").split(",") for line in (head.decode(errors="replace"), columns)
-        )
-        return old[0] == new[0] and len(old) > 1 and ({*old} <= {*new} or {*new} <= {*old})
+        lines = (text.partition("\n")[0].replace(" std", "") for text in (head.decode(errors="replace"), columns))
+        old, new = (next(csv.reader([line]), []) for line in lines)
+        known = len(old) > 1 or old == [""]  # the latter is the only column of a table without numbers
+        return known and old[:1] == new[:1] and ({*old} <= {*new} or {*new} <= {*old})
     return head.startswith(first) and any(mark in head or mark in tail for mark in marks)
 
 
@@ -313,7 +314,7 @@ def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
                 lock.acquire()
             except Timeout as error:
                 if wait >= 0 and time.monotonic() >= end:
-                    raise ConfigError(
+                    raise BusyError(
                         f"another process is working in '{folder}'; let it end, or name another folder"
                     ) from error
                 check_waiting(f"for another process that works in '{folder}'")

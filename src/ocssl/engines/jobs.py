@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 from ocssl.common.console import warn
 from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
-from ocssl.errors import ConfigError, OcsslError, OutOfMemoryError
+from ocssl.errors import BusyError, ConfigError, OcsslError, OutOfMemoryError
 from ocssl.plugins import changed
 from ocssl.results.result import Result
 from ocssl.runs.evaluate import TransferResult, evaluate_on
@@ -117,7 +118,8 @@ def run_once(job: Job, progress: Progress | None = None) -> Attempt:
 def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     config = resolve(job.config)
     if not folder.config.exists():
-        return start(config, folder.path, progress)
+        with suppress(BusyError):  # another command began it just now
+            return start(config, folder.path, progress)
     with locked(folder.path, wait=LOCK_SECONDS):
         result = read_finished(folder.path, config.to_dict())
     if result is None:

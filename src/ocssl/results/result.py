@@ -35,10 +35,20 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     for name in ("seed", "batch", f"{prefix}stream_batch", f"{prefix}passes"):
         if type(config.get(name)) is not int or not 0 <= config[name] < 2**63:
             raise ValueError(f"{name} must be a whole number of at least 0, not {shown(config.get(name))}")
-    for name in ("strategy", "method", "memory", "stream"):
+    for name in ("eval_crops", "early_images", "early_passes"):  # younger than the others
+        if name in config and type(config[name]) is not int:
+            raise ValueError(f"{name} must be a whole number, not {shown(config[name])}")
+    for name in ("strategy", "method", "memory", "stream", "init_from"):
         if not isinstance(config.get(name), str | None):
             raise ValueError(f"{name} must be a name, not {shown(config[name])}")
     return config
+
+
+def _counted(hardware: dict[str, Any]) -> dict[str, Any]:
+    for name in ("threads", "processes", "runs_at_once"):
+        if not isinstance(hardware.get(name), int | None):
+            raise ValueError(f"{name} must be a whole number, not {shown(hardware[name])}")
+    return hardware
 
 
 Config = Annotated[
@@ -123,7 +133,7 @@ class Result(BaseModel):
     warnings: list[str]
     config: Config
     versions: dict[str, str]
-    hardware: dict[str, Any]
+    hardware: Annotated[dict[str, Any], AfterValidator(_counted)]
     code: str
     started: str
     finished: str

@@ -7,6 +7,7 @@ import os
 import platform
 import stat
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def runs_at_once() -> int:
 def check_environment() -> None:
     """Refuse wrong environment variables before anything is trained, and let compiled kernels outlive the run."""
     runs_at_once()
+    revision()
     if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_kernels())
 
@@ -86,8 +88,12 @@ def _kernels() -> Path:
     return folder
 
 
+@cache
 def revision() -> str:
-    """Which code ran: the commit where it ran from a checkout, else the package's version and a digest of its files."""
+    """Which code runs: the commit where it runs from a checkout, else the package's version and a digest of its files.
+
+    Asked for once, when a run starts; files that change later are not those that were imported.
+    """
     package = Path(__file__).parents[1]
     try:
         git = ["git", "-C", str(package)]

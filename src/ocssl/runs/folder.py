@@ -111,7 +111,10 @@ class RunFolder:
     def cut_metrics(self, length: int) -> None:
         """Forget the metrics that were written after a checkpoint."""
         if (size := self._metrics.size) < length:
-            raise CheckpointError(f"'{self.metrics}' has {size} bytes, but the checkpoint was made with {length}")
+            raise CheckpointError(
+                f"'{self.metrics}' has {size} bytes, but the checkpoint was made with {length}; put the file back, or "
+                "start the run anew in another folder"
+            )
         self._metrics.truncate(length)
 
     # ------------------------------------------------------------------ checkpoints

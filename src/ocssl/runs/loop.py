@@ -255,9 +255,10 @@ class RunLoop:
             for point in self.probes.clear():
                 del self.state.measured[point]
         self._save()
-        self.folder.note(f"stopped by signal {self._stop.number}")
+        number = self._stop.number or signal.SIGTERM  # in a group, another process may have got the signal
+        self.folder.note(f"stopped by signal {number:d}")
         message = f"stopped and saved at image {self.learner.seen}; go on with: {self.folder.go_on}"
-        return Interrupted(message, self._stop.number or signal.SIGTERM)
+        return Interrupted(message, number)
 
     def _failed(self, error: OcsslError, advice: str = "") -> OcsslError:
         """The error with the last checkpoint and advice; the log gets it, too."""

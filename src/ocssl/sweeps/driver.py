@@ -86,9 +86,13 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
     log = TrialLog(folder / "trials.jsonl")
     _check_unchanged(sweep, folder, log)
     jobs: dict[str, tuple[Trial, int]] = {}
+
+    def in_time(_: Job | None) -> bool:
+        log.out_of_time = time.monotonic() >= stop_at
+        return not log.out_of_time
+
     try:
-        in_time = takewhile(lambda _: time.monotonic() < stop_at, _jobs(sweep, folder, engine, log, jobs))
-        for done in engine.run(in_time):
+        for done in engine.run(takewhile(in_time, _jobs(sweep, folder, engine, log, jobs))):
             trial, seed = jobs.pop(done.job.name)
             if done.result is None:
                 log.record(trial, seed, reason=done.error)
@@ -98,7 +102,7 @@ def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], No
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
         raise Interrupted(f"the sweep was stopped; go on with: {go_on(folder)}", number) from stopped
-    best, is_over = log.best(), not any(trial.state == "open" for trial in log.trials)
+    best, is_over = log.best(), not log.out_of_time
     with writing(folder):
         atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
         if best is not None and is_over:

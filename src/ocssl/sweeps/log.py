@@ -92,11 +92,15 @@ class TrialLog:
 
     Args:
         path: the file ``trials.jsonl``, which is read if it exists.
+
+    Attributes:
+        out_of_time: whether the search ended before its last trial.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.trials: list[Trial] = []
+        self.out_of_time = False
         try:
             lines = read_file(path).splitlines() if os.path.lexists(path) else []
             for number, line in enumerate(lines, 1):
