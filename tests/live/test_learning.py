@@ -397,6 +397,22 @@ def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> No
     assert published_version(state / "encoder") == 1  # what is missing is published again
 
 
+def test_an_encoder_that_could_not_be_published_is_published_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "encoder" / "encoder.json").unlink()
+
+    def full_disk(*_: object, **__: object) -> int:
+        monkeypatch.undo()
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr("ocssl.live.state.publish", full_disk)
+    quiet_learn(frames, state)
+    assert published_version(state / "encoder") == 1
+
+
 def test_a_reference_that_is_not_there_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

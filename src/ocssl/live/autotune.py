@@ -86,7 +86,7 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
     """
     best: tuple[dict[str, Any], float] | None = None
     tried: list[dict[str, Any]] = []
-    passes: list[tuple[dict[str, Any], float]] = []
+    known: list[tuple[dict[str, Any], float]] = []
     refusal = ConfigError("no preset fits")
     for replay, preset in PRETRAINED_PRESETS if "weights" in given else PRESETS:
         try:
@@ -94,7 +94,7 @@ def autotune(target: float, given: Mapping[str, Any]) -> tuple[dict[str, Any], f
             if settings in tried:
                 continue
             tried.append(settings)
-            rate = measure(settings, target * RESERVE, passes)
+            rate = measure(settings, target * RESERVE, known)
         except ConfigError as error:
             refusal = error
             continue

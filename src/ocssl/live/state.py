@@ -137,17 +137,16 @@ class StateFolder:
             gate.save(draft / "gate")
 
         self._checkpoints.save(write, state, keep=1)
-        known, self._published = self._published, gate.published
-        begins = known is None  # an earlier process may have published it
-        if gate.active and (
-            known is gate.published or (begins and is_published(gate.published, self.path / "encoder"))
-        ):
+        if gate.active and self._published is None and is_published(gate.published, self.path / "encoder"):
+            self._published = gate.published  # by an earlier process
+        if gate.active and self._published is gate.published:
             return
         sources = {
             _public_name(key): count_images(self._index, index.size, key, taken)[0]
             for key, taken in cursor.positions.items()
         }
         publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
+        self._published = gate.published
 
     def _is_state(self) -> bool:
         """Whether the folder has checkpoints of ours and is no run, or holds what a learner has before its first one.
