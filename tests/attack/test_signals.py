@@ -45,6 +45,7 @@ def test_a_run_is_saved_when_its_terminal_closes(attack: Attack) -> None:
 @pytest.fixture
 def waiting(attack: Attack) -> Iterator[Process]:
     """A learner that waits for the folder of its encoder, which another program holds."""
+    (attack.folder / "state" / "encoder" / "encoder.json").unlink()  # so that it has something to publish
     folder = os.open(attack.folder / "state" / "encoder", os.O_RDONLY)
     fcntl.flock(folder, fcntl.LOCK_EX)
     before = set((attack.folder / "state" / "checkpoints").iterdir())
