@@ -282,7 +282,7 @@ def past_paper(report: Report) -> Iterator[str]:
         row = rows.get(f"multiview-r-{budget}")
         if row is not None and row.ours.runs:
             (section,) = sections(report, f"{beside}-simsiam", protocol="clean")
-            theirs = {label: group for label, group in _groups(section, True).items() if group.final}
+            theirs = _groups(section, True)
             best = max(theirs, key=lambda label: fmean(theirs[label].final.values()))
             said = []
             for name, one in ((row.label, row.ours), (f"{best}, {beside} CBP", theirs[best])):
@@ -305,7 +305,8 @@ def many_views(store: Store) -> Iterator[str]:
                 yield f"{row.label}, {name} less i.i.d. training: {signed(points.mean)} (95 % interval {interval})."
         theirs = found[f"{beside}-simsiam"]
         if row.ours.runs and theirs.content:
-            online, bounds = (_knn(theirs, ranked) for ranked in (True, False))
+            groups = (_groups(theirs, ranked) for ranked in (True, False))
+            online, bounds = ({label: fmean(one.knn_final.values()) for label, one in many.items()} for many in groups)
             said = [f"{best} {online[best]:.1f}" for best in sorted(online, key=online.__getitem__)[-1:]]
             said += [f"{label} (told borders) {bounds[label]:.1f}" for label in bounds if "CaSSLe-R" in label]
             known = fmean(row.ours.knn_final.values())
@@ -326,19 +327,13 @@ def times(store: Store) -> Iterator[str]:
 
 
 def _groups(section: Section, ranked: bool) -> dict[str, Group]:
-    """Runs by label: rows with the paper's values and with ours."""
+    """Those that were run, by label: rows with the paper's values and with ours."""
     return {
         f"{section.label(row)}{', tuned' if group is not row.ours else ''}": group
         for row in section.rows
         for group in row.distinct
-        if row.ranked == ranked
+        if row.ranked == ranked and group.knn_final
     }
-
-
-def _knn(section: Section, ranked: bool) -> dict[str, float]:
-    """Mean k-NN Final by label."""
-    groups = _groups(section, ranked)
-    return {label: fmean(group.knn_final.values()) for label, group in groups.items() if group.knn_final}
 
 
 def listed(lines: Iterable[str]) -> str:

@@ -35,7 +35,6 @@ from ocssl.common.signals import Interrupted
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
-from ocssl.export.encoder import published_version
 from ocssl.imaging import file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
@@ -384,43 +383,6 @@ def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
     for count in (6, 11):
         learner = learn(Frames(count), tmp_path / "state", info=lambda line: None, **TINY)
     assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
-
-
-def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
-    quiet_learn(frames, state)
-    before = [published_version(state / "encoder"), *sorted(path.name for path in (state / "encoder").iterdir())]
-    quiet_learn(frames, state)
-    assert [published_version(state / "encoder"), *sorted(p.name for p in (state / "encoder").iterdir())] == before
-    (state / "encoder" / "encoder.json").unlink()
-    quiet_learn(frames, state)
-    assert published_version(state / "encoder") == 1  # what is missing is published again
-
-
-def test_an_encoder_that_could_not_be_published_is_published_by_the_next_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
-    quiet_learn(frames, state)
-    (state / "encoder" / "encoder.json").unlink()
-
-    def full_disk(*_: object, **__: object) -> int:
-        monkeypatch.undo()
-        raise CheckpointError("the disk is full")
-
-    monkeypatch.setattr("ocssl.live.state.publish", full_disk)
-    quiet_learn(frames, state)
-    assert published_version(state / "encoder") == 1
-
-
-def test_a_reference_that_is_not_there_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning, "_seconds", lambda learner: pytest.fail("measured"))
-    frames = write_frames(tmp_path / "frames", range(3))
-    for reference, why in ((tmp_path / "nowhere", "there is nothing at"), (frames, "needs at least")):
-        with pytest.raises(DataError, match=why):
-            learn(frames, tmp_path / "state", info=lambda line: None, reference=str(reference), weights="none")
 
 
 def test_only_folders_can_be_followed(tmp_path: Path) -> None:

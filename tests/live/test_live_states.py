@@ -14,7 +14,10 @@ from frames import TINY, assert_alike, by_hand, frame, learned, own_network, qui
 from ocssl import Learner
 from ocssl.common.files import unseal
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
-from ocssl.errors import CheckpointError, ConfigError
+from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.export.encoder import published_version
+from ocssl.live import autotune as tuning
+from ocssl.live import learn
 from ocssl.live.state import StateFolder
 
 
@@ -154,3 +157,40 @@ def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
     assert quiet_learn(frames, tmp_path / "state").seen == 8
     assert any(line.startswith("could not save: no space left on device; learning goes on") for line in warnings)
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))
+
+
+def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
+    quiet_learn(frames, state)
+    before = [published_version(state / "encoder"), *sorted(path.name for path in (state / "encoder").iterdir())]
+    quiet_learn(frames, state)
+    assert [published_version(state / "encoder"), *sorted(p.name for p in (state / "encoder").iterdir())] == before
+    (state / "encoder" / "encoder.json").unlink()
+    quiet_learn(frames, state)
+    assert published_version(state / "encoder") == 1  # what is missing is published again
+
+
+def test_an_encoder_that_could_not_be_published_is_published_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "encoder" / "encoder.json").unlink()
+
+    def full_disk(*_: object, **__: object) -> int:
+        monkeypatch.undo()
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr("ocssl.live.state.publish", full_disk)
+    quiet_learn(frames, state)
+    assert published_version(state / "encoder") == 1
+
+
+def test_a_reference_that_is_not_there_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_seconds", lambda learner: pytest.fail("measured"))
+    frames = write_frames(tmp_path / "frames", range(3))
+    for reference, why in ((tmp_path / "nowhere", "there is nothing at"), (frames, "needs at least")):
+        with pytest.raises(DataError, match=why):
+            learn(frames, tmp_path / "state", info=lambda line: None, reference=str(reference), weights="none")
