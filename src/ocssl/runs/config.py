@@ -221,13 +221,13 @@ def read_names(given: Mapping[str, Any]) -> set[str]:
     return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 
 
-def read_settings(path: Path, declared: Callable[[], Mapping[str, Declared]] = settings) -> dict[str, Any]:
+def read_settings(path: Path, every: Callable[[], Mapping[str, Declared]] = settings) -> dict[str, Any]:
     """Settings from a YAML file, after the plugins that it names were imported.
 
     Args:
-        declared: all settings that there may be, those of plugins included.
+        every: returns all settings that there may be; called once the plugins are imported.
     """
-    given, known = take_plugins(from_file(path), path), declared()
+    given, known = take_plugins(from_file(path), path), every()
     for name in map(str, given):
         if name not in known:
             raise ConfigError(f"'{path}': {unknown('setting', name, known, list_all=False)}")
