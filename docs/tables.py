@@ -26,14 +26,16 @@ from ocssl.results.render.markdown import to_markdown
 from ocssl.results.report import Report
 from ocssl.results.sections import Row, Section
 from ocssl.results.summary import summary
-from ocssl.results.table import Value
+from ocssl.results.table import Table, TableColumn, Value
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.report import trial_table
 
 ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
-README_COLUMNS = ("Final ours", "Avg ours", "k-NN Final", "k-NN Avg", "forgetting", "Final paper", "Avg paper")
+README_COLUMNS = {"Final ours": "Final", "Avg ours": "Avg", "k-NN Final": "k-NN Final", "k-NN Avg": "k-NN Avg",
+                  "forgetting": "forgetting", "Final paper": "paper's Final", "Avg paper": "paper's Avg"}  # fmt: skip
+"""Columns of a section's table that README.md has, with their titles there."""
 SEARCH = (
     "objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd", "high-rate",
 )  # fmt: skip
@@ -41,7 +43,7 @@ SEARCH = (
 SHOWN_TRIALS = 8
 PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
-TABLE = re.compile(r"(?:^\|.*\n)+", flags=re.M)
+FLOORS = ("random encoder", "raw pixels", "colour histogram")
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
 BESIDE = {"low": "low", "middle": "high", "high": "high"}  # our own strategy's budgets, and the paper's table beside
@@ -64,15 +66,6 @@ ADAPTATIONS = {
 }
 """Rows of the tables of adapting: arms, or memory, ω and share of what was learned."""
 CHOICE = {"choice": "stream", "choice_reference": "elsewhere"}
-
-
-def rounded(cell: str) -> str:
-    """A number without its spread, with one digit, as bold as it was."""
-    number = re.search(r"\d+\.\d+", cell)
-    if number is None:
-        return cell
-    text = f"{float(number[0]):.1f}"
-    return f"**{text}**" if "**" in cell else text
 
 
 def between(page: str, name: str, content: str) -> str:
@@ -405,24 +398,27 @@ def _best_trials(sweep: Path) -> str:
     return f"`{sweep.name}`, the best of {over} trials ({len(plan.listed())} planned):\n\n{best}"
 
 
-def readme(text: str, report: Report, table: str) -> str:
-    """The page with its table and lists as the results have them.
-
-    Args:
-        table: the first one of the report.
-    """
-    titles, _, *lines = [line.strip("|").split("|") for line in table.splitlines()]
-    columns = [[title.strip() for title in titles].index(name) for name in README_COLUMNS]
-    rows = {line[0].strip(): [rounded(line[column].strip()) for column in columns] for line in lines}
-    before, after = text.split("## Numbers", 1)
-    (printed,) = TABLE.findall(after)[:1]
-    head, rule, *body = printed.splitlines()
-    names = [line.strip("|").split("|")[0].strip() for line in body]
-    new = "\n".join([head, rule, *(f"| {name} | {' | '.join(rows[name])} |" for name in names)]) + "\n"
-    text = f"{before}## Numbers{after.replace(printed, new)}"
+def readme(text: str, report: Report) -> str:
+    """The page with its table and lists as the results have them."""
+    (section,) = sections(report, "high-simsiam", protocol="clean")
+    text = between(text, "numbers", "\n" + to_markdown(rounded(report_table(section))))
     text = between(text, "against the paper", listed(against_paper(report, "high-simsiam", protocol="authors")))
     text = between(text, "past the paper", listed(past_paper(report)))
     return between(text, "tuned", listed(tuned(report)))
+
+
+def rounded(table: Table) -> Table:
+    """The columns of README.md: numbers with one digit and without spread, the highest Final first."""
+    titles = [column.heading for column in table.columns]
+    chosen = [titles.index(title) for title in README_COLUMNS]
+    columns = tuple(TableColumn(title) for title in README_COLUMNS.values())
+    rows = [
+        replace(row, values=tuple(replace(row.values[i], digits=1, std=None) for i in chosen)) for row in table.rows
+    ]
+    floors = [row for row in rows if row.label in FLOORS]
+    trained = [row for row in rows if row not in floors]
+    trained.sort(key=lambda row: (not row.ranked, -(row.values[0].mean or 0)))
+    return replace(table, columns=columns, rows=(*trained, *floors))
 
 
 def adaptations(folder: Path, part: str) -> dict[str, dict[int, dict[str, float]]]:
@@ -491,7 +487,7 @@ def pages() -> dict[Path, str]:
             between(adapt.read_text(), "adapted", "\n" + "\n".join(adapted(measured))),
             *("choices", "\n" + "\n".join((*choices(measured), ""))),
         ),
-        front: readme(front.read_text(), report, TABLE.findall(made)[0]),
+        front: readme(front.read_text(), report),
     }
 
 
