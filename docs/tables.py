@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from ocssl.results import TABLES, Store, find_table, read_report, sections_of
 from ocssl.results.build import report_table, section_differences
 from ocssl.results.claims import MAIN, claims
-from ocssl.results.differences import paired_difference
+from ocssl.results.differences import Difference, paired_difference
 from ocssl.results.names import heading, row_name, setting_text
 from ocssl.results.published import hyperparameters
 from ocssl.results.read import Group
@@ -97,6 +97,12 @@ def signed(points: float) -> str:
     return Value(points, digits=1, signed=True).plain()
 
 
+def with_interval(points: Difference) -> str:
+    """A difference and, over several seeds, its interval."""
+    interval = f" (95 % interval {signed(points.low)} to {signed(points.high)})" if points.n > 1 else ""
+    return signed(points.mean) + interval
+
+
 def ends(values: Mapping[str, float], shown: str = "{:.1f}") -> str:
     """The lowest and the highest of some values, with their names."""
     low, high = (function(values, key=lambda name: values[name]) for function in (min, max))
@@ -109,11 +115,23 @@ def seeds_said(seeds: Iterable[int]) -> str:
     return f"seed{'s' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"
 
 
+def measured(report: Report) -> str:
+    """How many results were measured on which images; sweeps count, whether or not their trials are kept."""
+    results = [file.result for file in report.files if not file.result.only_floors]
+    scored = [result for result in results if result.final is not None and result.measured_on == "test"]
+    probed = sum("->" in result.dataset for result in scored)
+    timed = sum(result.final is None for result in results)
+    logs = map(TrialLog, (report.folder / "tuning").rglob("trials.jsonl"))
+    tuning = sum(score is not None for log in logs for trial in log.trials for score in trial.scores)
+    return (
+        f"Runs measured on test images: {len(scored) - probed}, and {probed} of their encoders on another data set; "
+        f"on validation images, to tune: {tuning}; for their times only: {timed}."
+    )
+
+
 def runs(report: Report) -> Iterator[str]:
     """What was run: rows and seeds of every table."""
-    files = [file.result for file in report.files if not file.result.only_floors]
-    tuning = sum(result.measured_on == "validation" for result in files)
-    yield f"Runs measured on test images: {len(files) - tuning}; on validation images, to tune: {tuning}."
+    yield measured(report)
     for section in report.sections:
         rows = [row for row in section.rows if not row.ours.floor]
         by_seeds: dict[tuple[int, ...], list[str]] = {}
@@ -133,13 +151,13 @@ def against_paper(report: Report, *tables: str, protocol: str | None = None) -> 
     """How far rows end from the paper's."""
     for section in sections(report, *tables, protocol=protocol):
         differences: dict[str, dict[str, float]] = {}
-        seeds: set[int] = set()
+        seeds: set[tuple[int, ...]] = set()
         for row in section.rows:
             for number, name in NUMBERS.items():
                 ours, paper = getattr(row.ours, number), row.published.get(number)
                 if ours and paper is not None and paper.mean is not None and not row.ours.floor:
                     differences.setdefault(name, {})[section.label(row)] = fmean(ours.values()) - paper.mean
-                    seeds |= ours.keys()
+                    seeds.add(tuple(sorted(ours)))
         if differences:
             said = "; ".join(f"{name} {ends(found, '{:+.1f}')}" for name, found in differences.items())
             far = [
@@ -149,7 +167,8 @@ def against_paper(report: Report, *tables: str, protocol: str | None = None) -> 
                 if abs(points) > NEAR
             ]
             beyond = f" More than {NEAR:g} away: {', '.join(far) or 'none'}." if section.protocol == "authors" else ""
-            yield f"{named(section)}, {len(differences['Final'])} rows, {seeds_said(sorted(seeds))}: {said}.{beyond}"
+            most = seeds_said(max(seeds, key=len)) + (", of some rows fewer" if len(seeds) > 1 else "")
+            yield f"{named(section)}, {len(differences['Final'])} rows, {most}: {said}.{beyond}"
 
 
 def noise(report: Report) -> Iterator[str]:
@@ -251,9 +270,11 @@ def grids(folder: Path) -> Iterator[str]:
         ]
         chosen = ", ".join(setting_text(name, value) for name, value in best.values.items())
         where = f"{heading(str(settings.get('budget')))}, {heading(settings.get('protocol', 'clean'))} protocol"
-        text = f"`{place.relative_to(folder)}` ({where}): {chosen} of {len(log.trials)}, {best.score:.1f}"
+        text = (
+            f"`{place.relative_to(folder)}` ({where}), the best of {len(log.trials)} trials: {chosen}, {best.score:.1f}"
+        )
         scores = [trial.score for trial in theirs if trial.score is not None]
-        yield text + (f"; the paper's values {max(scores):.1f}." if scores else ".")
+        yield text + (f"; with the paper's values {max(scores):.1f}." if scores else ".")
 
 
 def tuned(report: Report) -> Iterator[str]:
@@ -261,8 +282,11 @@ def tuned(report: Report) -> Iterator[str]:
     for section in sections(report, *MAIN, "views"):
         for row in section.rows:
             if row.tuned is not None and row.tuned is not row.ours and row.tuned.runs:
-                changes = [(name, compared(row.tuned, row.ours, number)) for number, name in NUMBERS.items()]
-                said = ", ".join(f"{name} {signed(points)}" for name, points in changes if points is not None)
+                said = ", ".join(
+                    f"{name} {with_interval(points)}"
+                    for number, name in NUMBERS.items()
+                    if (points := paired_difference(getattr(row.tuned, number), getattr(row.ours, number)))
+                )
                 common = row.tuned.runs.keys() & row.ours.runs.keys()
                 if said:
                     yield f"{named(section)}, {section.label(row)}: {said} ({seeds_said(sorted(common))})."
@@ -294,8 +318,7 @@ def many_views(store: Store) -> Iterator[str]:
         for name, number in {"Final": "final", "k-NN Final": "knn_final"}.items():
             points = paired_difference(getattr(row.ours, number), getattr(iid.ours, number))
             if points is not None and points.n > 1:
-                interval = f"{signed(points.low)} to {signed(points.high)}"
-                yield f"{row.label}, {name} less i.i.d. training: {signed(points.mean)} (95 % interval {interval})."
+                yield f"{row.label}, {name} less i.i.d. training: {with_interval(points)}."
         theirs = found[f"{beside}-simsiam"]
         if row.ours.runs and theirs.content:
             groups = (_groups(theirs, ranked) for ranked in (True, False))

@@ -82,6 +82,19 @@ def test_accuracies_are_not_typed_by_hand() -> None:
     assert re.findall(r"[^.]*\b\d+\.\d+\b[^.]*", written) == []
 
 
+def test_runs_that_measured_nothing_and_probes_elsewhere_are_not_counted_as_runs_on_test_images() -> None:
+    results = [json.loads(file.read_text()) for file in (ROOT / "results").glob("*.json")]
+    trained = [result for result in results if result["config"]["evaluate"] != "start"]
+    scored = [result for result in trained if result["final"] is not None]
+    probed = sum("->" in result["dataset"] for result in scored)
+    trials = [line for file in (ROOT / "results" / "tuning").rglob("trials.jsonl") for line in file.open()]
+    scores = sum(score is not None for line in trials for score in json.loads(line)["scores"])
+    assert (
+        f"Runs measured on test images: {len(scored) - probed}, and {probed} of their encoders on another data set; "
+        f"on validation images, to tune: {scores}; for their times only: {len(trained) - len(scored)}."
+    ) in (ROOT / "docs" / "reproduction.md").read_text()
+
+
 def test_the_legend_is_that_of_the_report(report: str) -> None:
     (legend,) = [line for line in report.splitlines() if line.startswith("Accuracies are in percent")]
     assert legend in (ROOT / "docs" / "reproduction.md").read_text().splitlines()
