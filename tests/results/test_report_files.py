@@ -151,6 +151,18 @@ def test_no_figure_against_cbp_has_all_its_points_at_one(one: Path) -> None:
     assert {"budget", "times"} <= {figure["kind"] for figure in chart_data(read_report(one))["figures"]}
 
 
+def test_a_strategy_with_a_setting_changed_is_no_second_point_at_its_cbp(tmp_path: Path) -> None:
+    found = [
+        run for run in synthetic.results(("clean",), seeds=(0,)) if run.strategy == "cla-e" and run.method == "simsiam"
+    ]
+    (low,) = [run for run in found if run.budget == "low"]
+    synthetic.write(tmp_path, iter([*found, synthetic.again(low, joint_views=False)]))
+    data, figure = described(read_report(tmp_path), "budget")
+    assert {section.table.id for section in read_report(tmp_path).sections} >= {"views", "low-simsiam"}
+    spent = [data["series"][number]["cbp"] for number in figure["series"]]
+    assert len(spent) == len(set(spent)) == 2
+
+
 def test_legends_tell_tuned_runs_from_others(tuned: Path) -> None:
     add_passes(tuned)
     (legend,) = figure_of(read_report(tuned), "budget").legends

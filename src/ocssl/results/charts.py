@@ -76,8 +76,13 @@ def _is_ablation(section: Section) -> bool:
 
 
 def _is_against_cbp(section: Section) -> bool:
-    """Whether a section is part of the figures against CBP."""
-    return not _is_ablation(section) or section.table.shows == "seconds" or section.table.id.startswith("passes")
+    """Whether a section is part of the figures against CBP.
+
+    Rows with other settings than the paper's would be second points of their strategies at the same CBP.
+    """
+    changed = not section.is_unlisted and all(row.declared for row in section.table.rows)
+    plain = not changed and not _is_ablation(section)
+    return plain or section.table.shows == "seconds" or section.table.id.startswith("passes")
 
 
 def _facets(section: Section) -> Values:
