@@ -16,6 +16,7 @@ from ocssl.results.claims import claims
 from ocssl.results.render.html import html_report
 from ocssl.results.render.latex import latex_report
 from ocssl.results.render.markdown import markdown_report
+from ocssl.results.summary import TERMS
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
 NASTY = "</script><script>alert(1)</script><!-- \u2028 & \"'"
@@ -194,6 +195,8 @@ def test_the_page_opens_with_what_was_found_and_has_contents(report: Report) -> 
     text = html_report(report)
     found, contents, filters = (text.index(part) for part in ('id="found"', 'class="contents"', 'id="filters"'))
     assert found < contents < filters
+    assert found < text.index(TERMS) < contents
+    assert TERMS in markdown_report(report)
     assert text.count("<dt>") == len(claims(report.store))
     links = {link["href"] for link in Page(text).with_attribute("href")}
     assert {f"#{section.id}" for section in report.sections} | {"#found", "#tables", "#runs"} <= links

@@ -11,6 +11,11 @@ from ocssl.results.names import heading
 from ocssl.results.sections import Section
 from ocssl.results.table import Value
 
+TERMS = (
+    "For each table, the highest means among rows that only see the stream. Level: rows that cannot be told from it by "
+    f"{LEAST_SEEDS} or more seeds. Above it: rows that use more than the stream."
+)
+"""What the sentences compare, and what their words mean."""
 MEASURES = {"final": "Final", "avg": "Avg", "knn_final": "Final by k-NN", "knn_avg": "Avg by k-NN"}
 
 

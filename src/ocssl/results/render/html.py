@@ -18,7 +18,7 @@ from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
 from ocssl.results.report import Report
 from ocssl.results.sections import Section
-from ocssl.results.summary import summary
+from ocssl.results.summary import TERMS, summary
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 PAGE_STYLES = ("style.css", "charts.css")
@@ -84,7 +84,7 @@ def _lede(report: Report) -> str:
 def _found(report: Report) -> str:
     """The opening: what the tables say, and the paper's claims with their answers."""
     said = "".join(f"<li>{escape(sentence)}</li>" for sentence in summary(report.sections))
-    parts = [f"<ul>{said}</ul>"] if said else []
+    parts = [f'<p class="note">{escape(TERMS)}</p><ul>{said}</ul>'] if said else []
     answered = claims(report.store)
     if any(claim.comparisons for claim in answered):
         parts.append(f'<h3>The paper’s claims</h3><p class="note">{escape(BASIS)}</p>')

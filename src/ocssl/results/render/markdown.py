@@ -9,7 +9,7 @@ from ocssl.results.build import LEGEND, report_table
 from ocssl.results.claims import BASIS, claims
 from ocssl.results.names import heading
 from ocssl.results.report import Report
-from ocssl.results.summary import summary
+from ocssl.results.summary import TERMS, summary
 from ocssl.results.table import Table, Value
 
 
@@ -69,7 +69,7 @@ def _found(report: Report) -> Iterator[str]:
     """The opening: what the tables say, and the paper's claims with their answers."""
     said, answered = summary(report.sections), claims(report.store)
     if said:
-        yield from ("", "## What was found", "", *(f"- {escape(sentence)}" for sentence in said))
+        yield from ("", "## What was found", "", TERMS, "", *(f"- {escape(sentence)}" for sentence in said))
     if any(claim.comparisons for claim in answered):
         yield from ("", "## The paper’s claims", "", escape(BASIS), "")
         yield from (f"- **{claim.said}**: {escape(f'{claim.text} {claim.evidence}')}" for claim in answered)
