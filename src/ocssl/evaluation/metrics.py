@@ -104,11 +104,12 @@ class StreamMetrics:
 
     @property
     def forgetting(self) -> float | None:
-        """How far each experience's accuracy fell from its best since that experience, on average.
+        """How far each experience's accuracy fell at the end from its best since that experience, on average.
 
         The last experience cannot be forgotten yet and does not count, so a stream of one experience has 0. Probes from
-        before an experience do not count for it: the encoder had not met its classes. Negative when later experiences
-        helped earlier ones. None without a probe after each experience.
+        before an experience do not count for it: the encoder had not met its classes. The end is not among those that
+        the best is taken of, so forgetting is negative when the last experience helped earlier ones. None without a
+        probe after each experience.
         """
         if not self.complete:
             return None
