@@ -31,8 +31,7 @@ from ocssl.runs.data import Prefetcher, Schedule, Splits
 from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of, split_features
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.progress import Progress, Status
-from ocssl.runs.provenance import Provenance
-from ocssl.runs.state import START, Measurement, RunState, make_result
+from ocssl.runs.state import START, Measurement, Provenance, RunState, make_result
 from ocssl.runs.trackers import Trackers
 
 STRETCH_SECONDS = 1.0  # of a stretch, and so the longest that a request to stop waits while the learner trains
