@@ -103,7 +103,7 @@ class ProbeQueue:
         if not self._waiting:
             return {}
         encoders, splits = list(self._waiting.values()), self.splits
-        self._free_cache()  # what training and extraction left behind is in pieces too small for a stack
+        torch.cuda.empty_cache()  # what training and extraction left behind is in pieces too small for a stack
         purpose = f"the probes of {number_of(len(encoders), 'encoder')}"
         with oom_guard(encoders[0].train.device, purpose, "free the device"):
             results = linear_probes(
@@ -121,13 +121,8 @@ class ProbeQueue:
         found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
         self._waiting = {}
         del encoders
-        self._free_cache()
+        torch.cuda.empty_cache()
         return found
-
-    def _free_cache(self) -> None:
-        """Return device memory that torch holds and does not use."""
-        if self.splits.train.dataset.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def knn(self, features: SplitFeatures) -> Accuracy:
         """Test accuracy of k-NN."""
