@@ -251,11 +251,7 @@ def _times(store: Store) -> Claim:
 def _claim(
     name: str, text: str, note: str, found: Mapping[str, Sequence[Comparison]], planned: Mapping[str, int]
 ) -> Claim:
-    """A claim with the comparisons of each table, and the commands that fill tables which lack some.
-
-    Args:
-        found, planned: by table.
-    """
+    """A claim with the comparisons of each table, and the commands that fill tables which lack some."""
     missing = tuple(f"ocssl paper run {table}" for table, wanted in planned.items() if len(found[table]) < wanted)
     return Claim(name, text, tuple(chain(*found.values())), note, missing, sum(planned.values()))
 

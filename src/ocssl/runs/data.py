@@ -33,8 +33,6 @@ class DeviceDataset:
     """The labelled images of a data set by index, on a device.
 
     Args:
-        source: where the images come from.
-        device: where they are wanted.
         resident: keep all of them there; unset: on a GPU, where they fit.
     """
 

@@ -91,11 +91,7 @@ def resume(
 
 
 def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None:
-    """The result of a finished run; None where the run is not finished.
-
-    Args:
-        changes: as :func:`resume` takes them; refused where it would refuse them.
-    """
+    """The result of a finished run, or None; changes are refused where :func:`resume` would refuse them."""
     folder = RunFolder(path)
     if not folder.result.exists():
         return None

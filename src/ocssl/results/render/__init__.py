@@ -31,14 +31,11 @@ def write_report(
 ) -> list[Path]:
     """Write ``report.html``, ``report.md``, ``tables.tex``, ``tables/*.csv`` and ``figures/*`` into a folder.
 
-    The same results give the same bytes.
+    The same results give the same bytes. Returns the files written.
 
     Args:
         formats: some of :data:`FORMATS`.
         force: replace files of these names that ocssl did not write, too.
-
-    Returns:
-        the files written.
     """
     for name in formats:
         if name not in FORMATS:
