@@ -39,8 +39,13 @@ def main() -> None:
 def _call() -> int:
     if sys.stdout is None:
         return _say("cannot write to standard output: it is closed", REFUSED)
+    code = 0
     try:
-        code = _run()
+        app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+        if code == 130:
+            _say("stopped", code)
     except Interrupted as stopped:
         code = _say(str(stopped), stopped.exit_code)
     except OcsslError as error:
@@ -58,15 +63,6 @@ def _call() -> int:
         code = _say(_fault(error), FAULT)
     lost = _flush()
     return code if lost is None else lost
-
-
-def _run() -> int:
-    try:
-        app()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
-        return _say("stopped", code) if code == 130 else code
-    return 0
 
 
 def _fault(error: Exception) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli import budget, compare, data, demo, embed, export, learn, lists, paper, probe, report, run, show, sweep
-from ocssl.cli.flags import PluginGroup, live_settings, run_settings, with_flags
+from ocssl.cli.flags import PluginGroup, with_flags
 from ocssl.version import __version__
 
 app = typer.Typer(
@@ -38,16 +38,17 @@ def _root(
 
 
 app.command()(demo.demo)
-app.command(cls=with_flags(run_settings))(run.run)
+app.command(cls=with_flags("ocssl.runs.config"))(run.run)
 app.command()(sweep.sweep)
-app.command(cls=with_flags(live_settings))(learn.learn)
+app.command(cls=with_flags("ocssl.live"))(learn.learn)
 app.command()(embed.embed)
 app.command()(export.export)
 app.command()(show.show)
 app.command()(compare.compare)
 app.command()(report.report)
 app.command(
-    short_help="Linear probe and k-NN on the encoder of a run or state.", cls=with_flags(run_settings, probe.SETTINGS)
+    short_help="Linear probe and k-NN on the encoder of a run or state.",
+    cls=with_flags("ocssl.runs.config", probe.SETTINGS),
 )(probe.probe)
 app.command("list")(lists.list_names)
 app.command()(budget.budget)

@@ -6,11 +6,12 @@ parsed or its help is printed, so that `ocssl --help` does not import torch.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import time
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -36,28 +37,12 @@ EngineName = Literal["local", "ray"]
 GIVEN = "ocssl.settings"
 PANEL = "Settings, all of them flags (ocssl list settings)"
 
-SettingsSource = Callable[[], "Mapping[str, Declared]"]
 
-
-def run_settings() -> Mapping[str, Declared]:
-    """Every setting of a run."""
-    from ocssl.runs.config import settings
-
-    return settings()
-
-
-def live_settings() -> Mapping[str, Declared]:
-    """Every setting of live learning and of its learner."""
-    from ocssl.live import settings
-
-    return settings()
-
-
-def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[TyperCommand]:
-    """A command class whose flags are, besides its own, the settings.
+def with_flags(module: str, only: tuple[str, ...] = ()) -> type[TyperCommand]:
+    """A command class whose flags are, besides its own, settings.
 
     Args:
-        settings: gives them when they are needed.
+        module: its function ``settings`` returns them; imported when they are needed.
         only: names of some settings; all by default.
     """
 
@@ -68,7 +53,8 @@ def with_flags(settings: SettingsSource, only: tuple[str, ...] = ()) -> type[Typ
             """Its own parameters, then a flag for each setting."""
             own = super().get_params(ctx)
             taken = {param.name for param in own}
-            offered = {name: entry for name, entry in settings().items() if not only or name in only}
+            settings: Mapping[str, Declared] = importlib.import_module(module).settings()
+            offered = {name: entry for name, entry in settings.items() if not only or name in only}
             hints = {name: _annotation(name, entry) for name, entry in offered.items() if name not in taken}
             return [*own, *_made(hints)]
 
@@ -156,17 +142,21 @@ def _made(hints: Mapping[str, Any]) -> list[Any]:
 
 def _annotation(name: str, entry: Declared) -> Any:
     inner = typing.get_args(entry.field.annotation)
-    kinds = [kind for kind in inner if kind is not NoneType] if NoneType in inner else [entry.field.annotation]
+    kinds: list[Any] = (
+        [kind for kind in inner if kind is not NoneType] if NoneType in inner else [entry.field.annotation]
+    )
     flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
+    choices = [str(value) for value in typing.get_args(kinds[0])] if typing.get_origin(kinds[0]) is Literal else []
+    usual = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if boolean else flag,
         help=re.split(r"[;:.(] ", entry.description.replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
-        metavar=None if boolean else _metavar(kinds),
+        metavar=None if boolean else f"[{'|'.join(choices)}]" if choices else usual,
         show_default=False,
         expose_value=False,
         hidden=not entry.marks.common,
         callback=_keep(name, as_text=str in kinds),
-        autocompletion=_complete(name, kinds),
+        autocompletion=_complete(name, choices),
         rich_help_panel=PANEL,
     )
     return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
@@ -184,23 +174,17 @@ def _keep(name: str, as_text: bool) -> Callable[..., None]:
     return keep
 
 
-def _metavar(kinds: list[Any]) -> str:
-    if typing.get_origin(kinds[0]) is Literal:
-        return "[" + "|".join(map(str, typing.get_args(kinds[0]))) + "]"
-    return {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
-
-
-def _complete(name: str, kinds: list[Any]) -> Callable[[str], list[str]]:
-    """Completes the values of a literal, or registered names."""
+def _complete(name: str, choices: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """Completes choices or, where a setting has none, the names in its registry."""
 
     def complete(incomplete: str) -> list[str]:
-        if typing.get_origin(kinds[0]) is Literal:
-            known = [str(value) for value in typing.get_args(kinds[0])]
-        else:
-            known = registries()[name].names() if name in registries() else []
+        known = choices or (registries()[name].names() if name in registries() else [])
         return [choice for choice in known if choice.startswith(incomplete)]
 
     return complete
+
+
+complete_datasets = _complete("dataset")
 
 
 def registries() -> dict[str, Registry[Any]]:
@@ -209,8 +193,3 @@ def registries() -> dict[str, Registry[Any]]:
     from ocssl.data import catalog, streams
 
     return {**REGISTRIES, "stream": streams.registry, "dataset": catalog.registry}
-
-
-def complete_datasets(incomplete: str) -> list[str]:
-    """Data sets that begin so, for completion."""
-    return [name for name in registries()["dataset"].names() if name.startswith(incomplete)]

@@ -168,12 +168,7 @@ def make_plan(
     changes: Settings | None = None,
     runs: Path = Path("runs"),
 ) -> TablePlan:
-    """The runs of these rows, ordered by seed, so that a table fills evenly.
-
-    Args:
-        tuned: lr and ω by row, instead of the paper's.
-        changes: settings on top of all others.
-        runs: folder of the runs.
+    """The runs of these rows, ordered by seed, so that a table fills evenly; see :func:`configure`.
 
     >>> from ocssl.results.tables import find_table
     >>> rows = find_table("high-simsiam").select(["er-fifo", "random"])

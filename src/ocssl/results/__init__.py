@@ -8,18 +8,6 @@ from ocssl.results.sections import Row, Section, sections_of
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 from ocssl.results.tables import TABLES, PaperRow, PaperTable, find_table
 
-__all__ = [
-    "TABLES",
-    "Curve",
-    "Difference",
-    "Group",
-    "PaperRow",
-    "PaperTable",
-    "Problem",
-    "Report",
-    "Result",
-    "ResultFile",
-    "Row",
-]
-__all__ += ["Section", "Store", "Table", "TableColumn", "TableRow", "Value"]
+__all__ = ["TABLES", "Curve", "Difference", "Group", "PaperRow", "PaperTable", "Problem", "Report", "Result"]
+__all__ += ["ResultFile", "Row", "Section", "Store", "Table", "TableColumn", "TableRow", "Value"]
 __all__ += ["find_table", "paired_difference", "read_report", "read_result", "read_results", "sections_of"]

@@ -236,11 +236,7 @@ def _terminal_rows(section: Section) -> list[_TerminalRow]:
 
 
 def section_differences(section: Section, to: str) -> Table:
-    """:func:`differences_table` of a section's rows.
-
-    Args:
-        to: a row's name or label, or ``best``.
-    """
+    """:func:`differences_table` of a section's rows, to one of them by name or label, or to the ``best``."""
     named = {row.name: section.label(row) for row in (*section.rows, *section.floors)}
     return differences_table({one.label: one.group for one in _terminal_rows(section)}, named.get(to, to))
 
@@ -248,11 +244,8 @@ def section_differences(section: Section, to: str) -> Table:
 def differences_table(groups: Mapping[str, Group], to: str) -> Table:
     """Differences of all groups to one of them, paired over seeds: a row for each group and number that both have.
 
-    A row is empty where the two have no common seed, or were measured in different ways.
-
-    Args:
-        groups: by label.
-        to: the label of the one, or ``best`` for the highest Final.
+    The one is named by its label, or is the ``best``, with the highest Final. A row is empty where the two have no
+    common seed, or were measured in different ways.
     """
     finals = {label: seed_mean(group.final) for label, group in groups.items() if group.final and not group.floor}
     if to == "best" and len({groups[label].files[0].result.measure for label in finals}) > 1:

@@ -6,9 +6,8 @@ against it, or is open: over three or more common seeds a difference is open whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import Literal
 
@@ -114,13 +113,26 @@ def claims(store: Store) -> list[Claim]:
     >>> {claim.answer for claim in claims(Store())}
     {'not run yet'}
     """
-    return [question(store) for question in CLAIMS]
+    above_iid = [("cla-r", "iid"), ("cla-e", "iid")]
+    helped = [("cla-r-iid", "iid-whole"), ("cla-e-iid", "iid-whole")]
+    pretraining = ("pretraining-simsiam", "pretraining-simclr")
+    return [
+        _above(store, "iid", "CLA ends above i.i.d. training at equal CBP.", MAIN, above_iid),
+        _stagnation(store),
+        _fifo(store),
+        _downstream(store),
+        _learning_rates(store),
+        _times(store),
+        _above(
+            store, "pretraining", "Early pretraining with CLA helps i.i.d. training at equal CBP.", pretraining, helped
+        ),
+    ]
 
 
 # ---------------------------------------------------------------------- the claims
 
 
-def _above(store: Store, *, name: str, text: str, tables: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Claim:
+def _above(store: Store, name: str, text: str, tables: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Claim:
     """In each table, the first row of each pair, by name, is above the second."""
     found = {table: _compared(_section(store, table), pairs) for table in tables}
     return _claim(name, text, "Differences of Final, in points.", found, dict.fromkeys(tables, len(pairs)))
@@ -233,40 +245,13 @@ def _times(store: Store) -> Claim:
     return _claim("time", text, note, {"times": found}, {"times": 2 * every + 1})
 
 
-CLAIMS: tuple[Callable[[Store], Claim], ...] = (
-    partial(
-        _above,
-        name="iid",
-        text="CLA ends above i.i.d. training at equal CBP.",
-        tables=MAIN,
-        pairs=[("cla-r", "iid"), ("cla-e", "iid")],
-    ),
-    _stagnation,
-    _fifo,
-    _downstream,
-    _learning_rates,
-    _times,
-    partial(
-        _above,
-        name="pretraining",
-        text="Early pretraining with CLA helps i.i.d. training at equal CBP.",
-        tables=("pretraining-simsiam", "pretraining-simclr"),
-        pairs=[("cla-r-iid", "iid-whole"), ("cla-e-iid", "iid-whole")],
-    ),
-)
-
-
 # ---------------------------------------------------------------------- parts of answers
 
 
 def _claim(
     name: str, text: str, note: str, found: Mapping[str, Sequence[Comparison]], planned: Mapping[str, int]
 ) -> Claim:
-    """A claim with the comparisons of each table, and the commands that fill tables which lack some.
-
-    Args:
-        found, planned: by table.
-    """
+    """A claim with the comparisons of each table, and the commands that fill tables which lack some."""
     missing = tuple(f"ocssl paper run {table}" for table, wanted in planned.items() if len(found[table]) < wanted)
     return Claim(name, text, tuple(chain(*found.values())), note, missing, sum(planned.values()))
 

@@ -37,11 +37,7 @@ class Difference:
 def paired_difference(
     first: Mapping[int, float], second: Mapping[int, float], level: float = LEVEL
 ) -> Difference | None:
-    """The mean of ``first - second`` over the seeds that both have, and its t-interval; None without a common seed.
-
-    Args:
-        first, second: values by seed.
-        level: confidence of the interval.
+    """The mean of ``first - second`` over common seeds, and its t-interval of that level; None without a common seed.
 
     >>> paired_difference({0: 2.0, 1: 3.0, 2: 5.0}, {0: 1.0, 1: 1.0, 2: 2.0, 7: 0.0}).mean
     2.0
@@ -56,14 +52,11 @@ def paired_difference(
 
 
 def best_rows(values: Mapping[str, Mapping[int, float]]) -> set[str]:
-    """The row with the highest mean, and every row that cannot be told from it.
+    """The row with the highest mean, and every row that cannot be told from it, given values by row and seed.
 
     A row can be told from the best if the 95 % t-interval of their difference, paired over at least three common seeds,
     excludes 0. Rows with fewer common seeds are not compared and never among the best. There is no best row where the
     highest mean has fewer than three seeds, or where nothing can be compared with it.
-
-    Args:
-        values: by row and seed.
 
     >>> sorted(best_rows({"a": {0: 5.0, 1: 7.0, 2: 6.0}, "b": {0: 6.0, 1: 5.0, 2: 6.0}, "c": {0: 1.0, 1: 2.0, 2: 1.5}}))
     ['a', 'b']

@@ -206,12 +206,7 @@ class Store:
         return found
 
     def find(self, row: PaperRow, dataset: str, protocol: Protocol, tuned: Settings | None = None) -> Group:
-        """The results of a row of a table, empty where there are none.
-
-        Args:
-            dataset: what was measured on.
-            tuned: lr and ω instead of the paper's.
-        """
+        """The results of a row of a table, with tuned lr and ω or the paper's; empty where there are none."""
         groups = self._by_kind.get((dataset, protocol, row.kind), [])
         matching = [group for group in groups if row.matches(group.files[0].result, tuned or {})]
         return max(matching, key=lambda group: len(group.runs), default=Group())

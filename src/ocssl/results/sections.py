@@ -152,12 +152,7 @@ class Section:
         return {part for group in groups for parts in (group.paths, group.problems) for part in parts}
 
     def best(self, number: str, *, tuned: bool = False) -> set[str]:
-        """The compared rows with the highest number, see :func:`best_groups`.
-
-        Args:
-            number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
-            tuned: among the tuned results.
-        """
+        """The compared rows with the highest number, by our results or by the tuned ones; see :func:`best_groups`."""
         ranked = {row.name: row.tuned if tuned else row.ours for row in self.rows if row.ranked}
         return best_groups({name: group for name, group in ranked.items() if group}, number)
 

@@ -45,11 +45,7 @@ def _summary(section: Section) -> str:
 
 
 def _highest(section: Section, number: str, title: str, name_few: bool) -> str:
-    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it.
-
-    Args:
-        name_few: say of how few seeds it is.
-    """
+    """The highest mean among rows that only see the stream, the rows level with it, and which others are above it."""
     values, others = _by_label(section, number), _by_label(section, number, ranked=False)
     first = max(values, key=lambda label: seed_mean(values[label]))
     highest = seed_mean(values[first])

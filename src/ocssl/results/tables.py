@@ -82,11 +82,7 @@ class PaperRow:
         return grid
 
     def matches(self, result: Result, tuned: Settings) -> bool:
-        """Whether a result of the row's kind belongs in it: its other settings are declared here or the paper's.
-
-        Args:
-            tuned: lr and ω instead of the paper's.
-        """
+        """Whether a result of the row's kind belongs in it: its other settings are declared, tuned or the paper's."""
         declared = self.declared | dict(tuned)
         if self.after is not None:
             name = "-{strategy}-{memory}-{budget}-".format(**self.after) + result.protocol

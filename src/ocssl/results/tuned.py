@@ -54,11 +54,7 @@ def read_tuned(path: Path) -> tuple[TunedFor, TunedValues]:
 
 
 def check_values(given: Mapping[Any, object], table: PaperTable, path: Path) -> TunedValues:
-    """Tuned values by row; those that a row cannot be run with are refused.
-
-    Args:
-        given: the content of the file ``path``.
-    """
+    """Tuned values by row, as a file gives them; those that a row cannot be run with are refused."""
     found: dict[str, dict[str, float | bool]] = {}
     for name, values in given.items():
         try:

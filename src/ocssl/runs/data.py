@@ -15,17 +15,9 @@ from torch import Tensor
 
 from ocssl import data
 from ocssl.budget import plan
-from ocssl.data import Stream, authors
+from ocssl.data import Stream, authors, streams
 from ocssl.data.dataset import first_per_class
-from ocssl.data.streams import (
-    ClassIncremental,
-    Iid,
-    StreamType,
-    build_stream,
-    registry,
-    require_runnable,
-    split_validation,
-)
+from ocssl.data.streams import ClassIncremental, Iid, StreamType
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError, DataError
 from ocssl.runs.config import RunConfig
@@ -41,8 +33,6 @@ class DeviceDataset:
     """The labelled images of a data set by index, on a device.
 
     Args:
-        source: where the images come from.
-        device: where they are wanted.
         resident: keep all of them there; unset: on a GPU, where they fit.
     """
 
@@ -146,7 +136,7 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
         return Subset(on_device, first_per_class(on_device.labels, config.samples_per_class))
 
     given = whole("train")
-    kept, held_out = split_validation(given.labels, config.validation_fraction, config.data_seed)
+    kept, held_out = streams.split_validation(given.labels, config.validation_fraction, config.data_seed)
     if len(held_out) == 0:
         raise ConfigError(
             f"validation_fraction {config.validation_fraction:g} holds out no image of {config.dataset}; raise it, or "
@@ -200,7 +190,7 @@ def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 
     left = None if config.cbp is None else config.cbp - spent
     if left is not None and left <= 0:
         raise ConfigError(f"cbp is {config.cbp}, but {spent} were spent before this run")
-    stream = registry.get(config.stream)(config.stream_options())
+    stream = streams.registry.get(config.stream)(config.stream_options())
     return _iid(config, stream, train, views, left) if config.iid else _online(config, stream, train, views, left)
 
 
@@ -208,7 +198,7 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left
     learner, size = config.learner, config.learner.stream_batch
     stream = _build(kind, config, train, size)
     count = len(train.dataset.labels)
-    require_runnable(stream, config.stream, indices=train.indices, count=count, stream_batch=size)
+    streams.require_runnable(stream, config.stream, indices=train.indices, count=count, stream_batch=size)
     minibatches, step = range(0, len(stream) - size + 1, size), views * learner.batch
     cost = list(accumulate(step * learner.passes_at(seen) for seen in minibatches))
     samples = len(stream) if left is None else bisect_right(cost, left) * size
@@ -225,7 +215,7 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
         more["order_seed"] = config.learner.seed
     if getattr(config, "class_order", "data") == "authors":
         more["class_order"] = authors.CLASS_ORDERS[config.dataset]
-    return build_stream(
+    return streams.build_stream(
         kind,
         train.dataset.labels,
         indices=train.indices,

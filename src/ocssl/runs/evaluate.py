@@ -49,20 +49,7 @@ class SplitFeatures(NamedTuple):
     @property
     def bytes(self) -> int:
         """Their size in memory."""
-        return sum(part.numel() * part.element_size() for part in self)
-
-
-def split_features(
-    encode: Callable[[Tensor], Tensor], splits: Splits, config: RunConfig, progress: OnProgress
-) -> SplitFeatures:
-    """Features of every image of the splits, in the precision that the run measures in.
-
-    Args:
-        encode: uint8 images ``(n, 3, s, s)`` to features ``(n, d)``.
-        progress: called with the images done and their number.
-    """
-    parts = extract_parts(encode, splits.subsets, full_precision=config.full_precision, progress=progress)
-    return SplitFeatures(*parts)
+        return sum(part.nbytes for part in self)
 
 
 def encoder_of(learner: Learner, config: RunConfig) -> Callable[[Tensor], Tensor]:
@@ -79,7 +66,7 @@ ENCODERLESS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class ProbeQueue:
-    """Features that wait for their linear probes.
+    """Extracts features, and keeps them until their linear probes are trained.
 
     Args:
         splits: what is measured on.
@@ -90,6 +77,11 @@ class ProbeQueue:
         self.splits = splits
         self._config = config
         self._waiting: dict[str, SplitFeatures] = {}
+
+    def extract(self, encode: Callable[[Tensor], Tensor], progress: OnProgress) -> SplitFeatures:
+        """Features of every image, by a function from uint8 ``(n, 3, s, s)`` to ``(n, d)``, as the run measures."""
+        full = self._config.full_precision
+        return SplitFeatures(*extract_parts(encode, self.splits.subsets, full_precision=full, progress=progress))
 
     def add(self, name: str, features: SplitFeatures) -> None:
         """Let features wait for their probe under a name."""
@@ -111,7 +103,7 @@ class ProbeQueue:
         if not self._waiting:
             return {}
         encoders, splits = list(self._waiting.values()), self.splits
-        self._free_cache()  # what training and extraction left behind is in pieces too small for a stack
+        torch.cuda.empty_cache()  # what training and extraction left behind is in pieces too small for a stack
         purpose = f"the probes of {number_of(len(encoders), 'encoder')}"
         with oom_guard(encoders[0].train.device, purpose, "free the device"):
             results = linear_probes(
@@ -129,13 +121,8 @@ class ProbeQueue:
         found = {name: result.test for name, result in zip(self._waiting, results, strict=True)}
         self._waiting = {}
         del encoders
-        self._free_cache()
+        torch.cuda.empty_cache()
         return found
-
-    def _free_cache(self) -> None:
-        """Return device memory that torch holds and does not use."""
-        if self.splits.train.dataset.device.type == "cuda":
-            torch.cuda.empty_cache()
 
     def knn(self, features: SplitFeatures) -> Accuracy:
         """Test accuracy of k-NN."""
@@ -203,7 +190,7 @@ def evaluate_on(
         features = _read_features(kept, learner.train_state.device) if kept else None
         cached = features is not None
         if features is None:
-            features = split_features(encoder_of(learner, config), splits, config, partial(progress.work, "features"))
+            features = queue.extract(encoder_of(learner, config), partial(progress.work, "features"))
             if kept:
                 with _warn_if_not_written():
                     write_tensors(features._asdict(), kept)

@@ -28,11 +28,10 @@ from ocssl.learner import Learner
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Prefetcher, Schedule, Splits
-from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of, split_features
+from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.progress import Progress, Status
-from ocssl.runs.provenance import Provenance
-from ocssl.runs.state import START, Measurement, RunState, make_result
+from ocssl.runs.state import START, Measurement, Provenance, RunState, make_result
 from ocssl.runs.trackers import Trackers
 
 STRETCH_SECONDS = 1.0  # of a stretch, and so the longest that a request to stop waits while the learner trains
@@ -199,7 +198,7 @@ class RunLoop:
             self.state.measured[point] = Measurement(samples, None, None)
             return
         with self._timed("eval_seconds"), self.group.no_timeout():
-            features = split_features(encode, self.splits, self.config, self._work("features"))
+            features = self.probes.extract(encode, self._work("features"))
             found = Measurement(samples, None, self.probes.knn(features) if self.config.knn else None)
         self.probes.add(point, features)
         self.state.measured[point] = found

@@ -80,11 +80,7 @@ def overrides(config: RunConfig) -> dict[str, Any]:
 
 
 def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> dict[str, Any]:
-    """All names of a run, by their keys in its result.
-
-    Args:
-        plugins: as :func:`experiment_key` takes them.
-    """
+    """All names of a run, by their keys in its result; ``plugins`` as in :func:`experiment_key`."""
     return {
         "key": experiment_key(config, plugins),
         "label": label(config),

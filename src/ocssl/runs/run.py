@@ -25,8 +25,7 @@ from ocssl.runs.environment import check_environment
 from ocssl.runs.folder import RunFolder, open_folder
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.progress import Progress
-from ocssl.runs.provenance import Provenance
-from ocssl.runs.state import RunState
+from ocssl.runs.state import Provenance, RunState
 from ocssl.runs.trackers import Trackers
 
 
@@ -43,7 +42,7 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
     splits, schedule = _images(config, learner, state)
     if config.evaluate != "never":
         _check_measurable(config, splits, schedule)
-    provenance = _provenance(config, learner, splits, schedule)
+    provenance = Provenance.of(config, splits, schedule)
     with folder.lock():
         folder.create(config)
         folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
@@ -78,7 +77,7 @@ def resume(
                 _refuse(folder, changed(before.plugins, config.plugins()))
             learner, state = _restore(config, folder, saved) if saved else _begin(config)
             splits, schedule = _images(config, learner, state)
-            provenance = _provenance(config, learner, splits, schedule)
+            provenance = Provenance.of(config, splits, schedule)
             difference = provenance.difference(before) if before is not None else None
             if not force:
                 _refuse(folder, difference)
@@ -92,11 +91,7 @@ def resume(
 
 
 def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None:
-    """The result of a finished run; None where the run is not finished.
-
-    Args:
-        changes: as :func:`resume` takes them; refused where it would refuse them.
-    """
+    """The result of a finished run, or None; changes are refused where :func:`resume` would refuse them."""
     folder = RunFolder(path)
     if not folder.result.exists():
         return None
@@ -220,13 +215,6 @@ def _images(config: RunConfig, learner: Learner, state: RunState) -> tuple[Split
     with group.no_timeout(), group.main_first():
         splits = load_splits(config, learner.train_state.device)
     return splits, make_schedule(config, splits.train, views=views, spent=state.cbp_before)
-
-
-def _provenance(config: RunConfig, learner: Learner, splits: Splits, schedule: Schedule) -> Provenance:
-    """In a process group the main process reads large sets, and the others find their digests in the cache."""
-    group = learner.train_state.group
-    with group.no_timeout(), group.main_first():
-        return Provenance.of(config, splits, schedule)
 
 
 def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> None:

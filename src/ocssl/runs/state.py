@@ -1,4 +1,4 @@
-"""The state of a run besides its learner, and its result."""
+"""The state of a run besides its learner, where its numbers come from, and its result."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from ocssl.common.files import now
+from ocssl.distributed import current
 from ocssl.errors import CheckpointError, first_misfit
 from ocssl.evaluation import Accuracy, StreamMetrics
 from ocssl.learner import Learner
+from ocssl.plugins import Plugin, changed
 from ocssl.results.result import Curve, Result
 from ocssl.runs import environment
 from ocssl.runs.config import RunConfig
-from ocssl.runs.data import Schedule
+from ocssl.runs.data import Schedule, Splits
 from ocssl.runs.evaluate import ENCODERLESS
 from ocssl.runs.naming import names_of
 from ocssl.runs.presets import is_papers_budget
-from ocssl.runs.provenance import Provenance
 
 START = "start"
 
@@ -85,6 +86,60 @@ class RunState:
             raise CheckpointError(f"the checkpoint's state does not fit: {first_misfit(error)}") from error
         except (KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"the checkpoint's state does not fit this version of ocssl: {error!r}") from error
+
+
+class Provenance(BaseModel):
+    """What a run must find unchanged when it is resumed; saved with each checkpoint, and in the result.
+
+    Attributes:
+        fingerprint: of the order of the stream.
+        images: number of images by split.
+        pixels: digest of images and labels by split.
+        plugins: modules outside ocssl that its parts come from.
+    """
+
+    fingerprint: str
+    images: dict[str, int]
+    pixels: dict[str, str]
+    plugins: list[Plugin]
+
+    @classmethod
+    def of(cls, config: RunConfig, splits: Splits, schedule: Schedule) -> Provenance:
+        """Of a run that is about to begin or go on; reads every image once.
+
+        In a process group the main process reads large sets, and the others find their digests in the cache.
+        """
+        sets = splits.sources
+        with current().no_timeout(), current().main_first():
+            pixels = {split: images.digest() for split, images in sets.items()}
+        return cls(
+            fingerprint=schedule.fingerprint,
+            images={split: len(images) for split, images in sets.items()},
+            pixels=pixels,
+            plugins=config.plugins(),
+        )
+
+    @classmethod
+    def from_state(cls, saved: dict[str, Any]) -> Provenance | None:
+        """That of a checkpoint; None for one of an earlier version, which does not say."""
+        if saved.get("provenance") is None:
+            return None
+        try:
+            return cls.model_validate(saved["provenance"])
+        except ValidationError as error:
+            raise CheckpointError("the checkpoint's provenance does not fit this version of ocssl") from error
+
+    def difference(self, before: Provenance) -> str | None:
+        """The first thing that is not as before, as a clause; None where all is."""
+        if code := changed(before.plugins, self.plugins):
+            return code
+        for split, count in self.images.items():
+            if count != before.images.get(split):
+                return f"the number of {split} images changed from {before.images.get(split)} to {count}"
+        for split, digest in self.pixels.items():
+            if digest != before.pixels.get(split):
+                return f"the pixels or labels of the {split} images changed"
+        return "the order of the stream changed" if self.fingerprint != before.fingerprint else None
 
 
 def make_result(

@@ -132,21 +132,13 @@ KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": W
 
 
 class Trackers:
-    """The trackers of a run; see :class:`Tracker`. In a process group only the main process has any.
-
-    Args:
-        names: as the setting ``trackers`` has them.
-    """
+    """The trackers of a run, by name; see :class:`Tracker`. In a process group only the main process has any."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = {name: KINDS[name]() for name in names if current().is_main}
 
     def begin(self, config: RunConfig, folder: RunFolder, warn: Callable[[str], None]) -> None:
-        """The run starts or goes on.
-
-        Args:
-            warn: called when a tracker fails; that one is left out from then on.
-        """
+        """The run starts or goes on. A tracker that fails is warned of and left out from then on."""
         self._warn = warn
         self._each(lambda tracker: tracker.begin(config, folder))
 

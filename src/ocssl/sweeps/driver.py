@@ -85,15 +85,26 @@ def go_on(folder: Path) -> str:
 def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None], stop_at: float) -> TrialLog:
     log = TrialLog(folder / "trials.jsonl")
     _check_unchanged(sweep, folder, log)
-    jobs: dict[str, tuple[Trial, int]] = {}
+    begun: dict[str, tuple[Trial, int]] = {}
+
+    def jobs() -> Iterator[Job | None]:
+        for trial in next_trials(sweep, log, lambda: -(-engine.max_parallel // len(sweep.seeds))):
+            if trial is None:
+                yield None
+                continue
+            runs = _runs(folder, trial)
+            for seed in trial.missing:
+                name = f"trial {trial.number}, seed {seed}"
+                begun[name] = trial, seed
+                yield Job(name, sweep.run_settings(trial.values, seed), runs[seed].path)
 
     def in_time(_: Job | None) -> bool:
         log.out_of_time = time.monotonic() >= stop_at
         return not log.out_of_time
 
     try:
-        for done in engine.run(takewhile(in_time, _jobs(sweep, folder, engine, log, jobs))):
-            trial, seed = jobs.pop(done.job.name)
+        for done in engine.run(takewhile(in_time, jobs())):
+            trial, seed = begun.pop(done.job.name)
             if done.result is None:
                 log.record(trial, seed, reason=done.error)
             else:
@@ -147,21 +158,6 @@ def _is_as_begun(sweep: Sweep, folder: Path, trial: Trial) -> bool:
 
 def _runs(folder: Path, trial: Trial) -> dict[int, RunFolder]:
     return {seed: RunFolder(folder / trial.folder / f"seed{seed}") for seed in trial.seeds}
-
-
-def _jobs(
-    sweep: Sweep, folder: Path, engine: Engine, log: TrialLog, jobs: dict[str, tuple[Trial, int]]
-) -> Iterator[Job | None]:
-    """A job for each run of each trial that is not over; ``jobs`` gets what each is for."""
-    for trial in next_trials(sweep, log, lambda: -(-engine.max_parallel // len(sweep.seeds))):
-        if trial is None:
-            yield None
-            continue
-        runs = _runs(folder, trial)
-        for seed in trial.missing:
-            name = f"trial {trial.number}, seed {seed}"
-            jobs[name] = trial, seed
-            yield Job(name, sweep.run_settings(trial.values, seed), runs[seed].path)
 
 
 def _line(sweep: Sweep, log: TrialLog, trial: Trial, seed: int) -> str:

@@ -88,10 +88,7 @@ class Trial(BaseModel):
 
 
 class TrialLog:
-    """Every trial of a sweep, on disk at any moment.
-
-    Args:
-        path: the file ``trials.jsonl``, which is read if it exists.
+    """Every trial of a sweep, at any moment on disk in ``trials.jsonl``, which is read if it exists.
 
     Attributes:
         out_of_time: whether the search ended before its last trial.

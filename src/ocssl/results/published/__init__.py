@@ -40,12 +40,7 @@ def published_results() -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def hyperparameter_lines(budget: str | None, row: str, method: str | None, dataset: str) -> list[dict[str, str]]:
-    """The lines of ``hyperparameters.csv`` for a strategy; the low budget has two for i.i.d. training.
-
-    Args:
-        row: see :func:`ocssl.results.names.row_name`.
-        method: the objective; None where the strategy has its own.
-    """
+    """The lines of ``hyperparameters.csv`` for a row's name; the low budget has two for i.i.d. training."""
     wanted = {"budget": budget, "method": row, "ssl": method or "-", "dataset": dataset}
     return [
         line for line in read_csv("hyperparameters") if all(line[column] == text for column, text in wanted.items())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -10,7 +12,6 @@ from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
 from ocssl.results.build import report_table
 from ocssl.results.charts import chart_data
-from ocssl.results.render.csv import to_csv
 from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib, render_figure
 from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import latex_report, to_latex
@@ -30,14 +31,11 @@ def write_report(
 ) -> list[Path]:
     """Write ``report.html``, ``report.md``, ``tables.tex``, ``tables/*.csv`` and ``figures/*`` into a folder.
 
-    The same results give the same bytes.
+    The same results give the same bytes. Returns the files written.
 
     Args:
         formats: some of :data:`FORMATS`.
         force: replace files of these names that ocssl did not write, too.
-
-    Returns:
-        the files written.
     """
     for name in formats:
         if name not in FORMATS:
@@ -72,6 +70,29 @@ def write_report(
     if "latex" in formats:
         files["tables.tex"] = latex_report(report)
     return [_write(place / name, content) for name, content in {**files, **tables}.items()]
+
+
+def to_csv(table: Table) -> str:
+    """A line for each row; numbers are not rounded, and a standard deviation has a column of its own.
+
+    >>> from ocssl.results.table import TableColumn, TableRow, Value
+    >>> print(to_csv(Table("", (TableColumn("Final"),), (TableRow("CLA-E", (Value(50.25, 0.5),)),))), end="")
+    ,Final,Final std
+    CLA-E,50.25,0.5
+    """
+    columns = [[table.label, *(row.label for row in table.rows)]]
+    for place, column in enumerate(table.columns):
+        values = [row.values[place] for row in table.rows]
+        columns.append([column.heading, *(_exact(value.mean) or value.text or "" for value in values)])
+        if any(value.std is not None for value in values):
+            columns.append([f"{column.heading} std", *(_exact(value.std) for value in values)])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def _exact(number: float | None) -> str:
+    return "" if number is None else f"{number:.10g}"
 
 
 def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: bool = False) -> Path:

@@ -23,7 +23,7 @@ FIGURE_FORMATS = ("png", "svg", "pdf")
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
 DASHES = {"": "-", "6 3": "--", "2 3": ":"}
 
-LABEL = 40  # letters of a line of a label
+LABEL = 40  # letters of a line of a label, which leave room for the plot
 INK, MUTED = "#1c1e22", "#62666d"
 RC = Path(__file__).with_name("figures.mplstyle")
 METADATA: dict[str, dict[str, str | None]] = {
@@ -123,7 +123,7 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
             dots = levels[colour.setdefault("color", MUTED)]  # level lines of one colour differ in their dots
             levels[colour["color"]] += 1
             drawn = (0, (6, 2, *(1, 2) * dots)) if dots else DASHES[dash or "6 3"]
-            axes.axhline(line.y[0], ls=drawn, lw=1, label=_wrapped(line.label), **colour)
+            axes.axhline(line.y[0], ls=drawn, lw=1, label=fill(line.label, LABEL), **colour)
             continue
         every = max(1, round(len(line.x) / 5)) if line.style else 1
         axes.plot(
@@ -136,16 +136,11 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
             ms=4,
             mec="white",
             mew=0.5,
-            label=_wrapped(line.label),
+            label=fill(line.label, LABEL),
             **colour,
         )
         if line.low:
             axes.fill_between(line.x, line.low, line.high, alpha=0.13, lw=0, **colour)
-
-
-def _wrapped(label: str) -> str:
-    """A label in lines that leave room for the plot."""
-    return fill(label, LABEL)
 
 
 def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[str, bytes]:
@@ -201,7 +196,7 @@ def _bars(of: Values, series: list[Values]) -> Figure:
             axes.annotate(f"{score['mean']:.1f}", end, **beside)
             if score["paper"] is not None:
                 axes.barh(place + 0.24, score["paper"], 0.18, color="none", edgecolor=colour, linewidth=0.8)
-        axes.set_yticks(range(len(series)), [_wrapped(one["label"]) if axes is plots[0] else "" for one in series])
+        axes.set_yticks(range(len(series)), [fill(one["label"], LABEL) if axes is plots[0] else "" for one in series])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(len(series) - 0.4, -0.6)
         axes.set_title(plot["title"], color=MUTED, fontsize=8)

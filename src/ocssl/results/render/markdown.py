@@ -32,11 +32,7 @@ def to_markdown(table: Table) -> str:
 
 
 def markdown_report(report: Report, figures: Sequence[str] = ()) -> str:
-    """Problems, what was found, tables and links to figures.
-
-    Args:
-        figures: image files, relative to the page.
-    """
+    """Problems, what was found, tables and links to figures, whose files are given relative to the page."""
     return "\n".join([*_page(report, figures), ""])
 
 

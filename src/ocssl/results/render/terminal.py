@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ocssl.results.table import Table, Value
+from ocssl.results.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
-    from rich.text import Text
 
 LABEL = 24  # columns that labels get at least, where they need them
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -25,7 +24,8 @@ def to_rich(table: Table) -> RichTable:
         shown.add_column(column.heading, justify=column.align, no_wrap=True)
     for row in table.rows:
         style = "yellow" if row.problems else "bold" if row.bold else "" if row.ranked else "italic"
-        shown.add_row(Text(row.label), *map(_cell, row.values), style=style)
+        cells = (Text(value.with_std("±"), "bold" if value.best else "") for value in row.values)
+        shown.add_row(Text(row.label), *cells, style=style)
     return shown
 
 
@@ -43,12 +43,6 @@ def print_table(console: Console, table: Table) -> None:
     console.width = width
     for note in table.notes:
         console.print(note, style="dim")
-
-
-def _cell(value: Value) -> Text:
-    from rich.text import Text
-
-    return Text(value.with_std("±"), "bold" if value.best else "")
 
 
 def sparkline(values: list[float]) -> str:
