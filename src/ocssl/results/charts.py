@@ -189,9 +189,6 @@ def _score(values: Mapping[int, float], paper: Value) -> Values:
 
 def _run(file: ResultFile, report: Report) -> Values:
     result = file.result
-    config = {name: value for name, value in result.config.items() if name != "data_root"}
-    if config.get("init_from"):
-        config["init_from"] = Path(config["init_from"]).name
     seed = f"seed {result.seed}"
     facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
     return {
@@ -202,7 +199,7 @@ def _run(file: ResultFile, report: Report) -> Values:
         "result": result.model_dump(mode="json", exclude=UNSHOWN)
         | {"warnings": [*map(without_folders, result.warnings)]},
         "knn": result.knn and {"final": result.knn.final, "avg": result.knn.avg},
-        "config": config,
+        "config": result.config,
         **{name: getattr(result, name) for name in ("references", "versions", "hardware")},
     }
 

@@ -41,7 +41,10 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     for name in ("strategy", "method", "memory", "stream", "init_from"):
         if not isinstance(config.get(name), str | None):
             raise ValueError(f"{name} must be a name, not {shown(config[name])}")
-    return config
+    shared = {name: value for name, value in config.items() if name != "data_root"}
+    if shared.get("init_from"):
+        shared["init_from"] = Path(shared["init_from"]).name
+    return shared
 
 
 def _counted(hardware: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class Result(BaseModel):
         pixels: digest of the images and their labels, by split; None in results of earlier versions.
         plugins: modules outside ocssl that parts come from; None in results of earlier versions.
         warnings: warnings of the run.
-        config: every setting by name.
+        config: every setting by name, without folders of the machine: no ``data_root``, and of ``init_from`` the name.
         code: commit or version of the code.
     """
 

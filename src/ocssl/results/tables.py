@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from ocssl.registry import unknown
@@ -86,7 +85,7 @@ class PaperRow:
         declared = self.declared | dict(tuned)
         if self.after is not None:
             name = "-{strategy}-{memory}-{budget}-".format(**self.after) + result.protocol
-            if not re.search(rf"{name}(-np\d+)?-seed\d+$", Path(str(result.config.get("init_from"))).name):
+            if not re.search(rf"{name}(-np\d+)?-seed\d+$", str(result.config.get("init_from"))):
                 return False
             declared["init_from"] = result.config["init_from"]
         known = {name.partition(".")[0] for name in result.overrides} <= declared.keys() | NAMED
