@@ -285,7 +285,7 @@ def test_a_file_with_the_ending_of_another_format_is_refused(encoder: FrozenEnco
     ):
         export(encoder, tmp_path / "encoder.PT", "safetensors")
     words = ["export", str(tmp_path / "state"), "--to", "onnx", "-o", str(tmp_path / "encoder.pth")]
-    with pytest.raises(ConfigError, match="has the ending of torchvision; name it .onnx"):
+    with pytest.raises(ConfigError, match=r"has the ending of torchvision; name it .onnx"):
         app(words, standalone_mode=False)
     assert not list(tmp_path.iterdir())
 

@@ -49,7 +49,7 @@ def _call() -> int:
         if (lost := _flush(error)) is not None:
             return lost
         _trace()
-        code = _say(not_a_path(error.filename, error) if error.filename else str(error), REFUSED)
+        code = _say(_unforeseen(error), REFUSED)
     except MemoryError:
         _trace()
         code = _say("there is not enough memory for this; choose smaller batches or images", REFUSED)
@@ -67,6 +67,17 @@ def _run() -> int:
         code = end.code if isinstance(end.code, int) else 0
         return _say("stopped", code) if code == 130 else code
     return 0
+
+
+def _unforeseen(error: OSError) -> str:
+    """What to say of an error of the system that no other part of ocssl has put into words."""
+    if error.filename:
+        return not_a_path(error.filename, error)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder was deleted; change to one that is there"
+    return str(error)
 
 
 def _fault(error: Exception) -> str:
