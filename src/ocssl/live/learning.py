@@ -192,7 +192,12 @@ class _Session:
             if not stop.pending:
                 self._finish()
             self._report(last=True)
-            self.save(required=True)
+            try:
+                self.save(required=True)
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{error}; the save before is intact: correct this, and the same command goes on from there"
+                ) from error
             if not stop.pending:
                 self._conclude()
         if stop.pending:

@@ -69,7 +69,7 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
     yardstick = max(quality.colours, quality.pixels)
     if quality.published <= yardstick:
         name = "colours" if quality.colours >= quality.pixels else "raw pixels"
-        return f"learning has helped, but {name} alone find as many neighbours in time; {remedy}"
+        return f"learning has helped, but {name} alone find at least as many neighbours in time; {remedy}"
     return (
         f"learning has helped: neighbours in time rose from {_percent(quality.start, 1)} to "
         f"{_percent(quality.published, 1)}"
