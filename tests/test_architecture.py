@@ -135,6 +135,11 @@ def test_a_package_is_imported_without_torch(package: str) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["nn.ResNet18", "export.load", "live.learn", "errors.DataError"])
+def test_what_the_pages_name_is_there_after_importing_the_package_alone(name: str) -> None:
+    assert subprocess.run([sys.executable, "-c", f"import ocssl; ocssl.{name}"], check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     "path", sorted([*ROOT.glob("benchmarks/*.py"), *ROOT.glob("examples/*.py")]), ids=lambda p: p.name
 )

@@ -157,6 +157,15 @@ def test_a_tensor_of_the_wrong_shape_is_refused_by_its_shape(shape):
     refused(torch.zeros(shape, dtype=torch.uint8), "(n, 3, height, width)", str(shape))
 
 
+def test_a_tensor_with_channels_last_is_recognised():
+    refused(torch.zeros(5, SIZE, SIZE, 3), "(channels last? permute it, or pass an array)")
+
+
+@pytest.mark.parametrize("path", ["a.jpg", Path("a.jpg")])
+def test_a_path_alone_is_told_to_come_in_a_list(path):
+    refused(path, "put a path into a list")
+
+
 def test_an_array_with_channels_first_is_recognised():
     refused(np.zeros((5, 3, SIZE, SIZE), dtype=np.uint8), "channels first?")
 
@@ -164,7 +173,7 @@ def test_an_array_with_channels_first_is_recognised():
 @pytest.mark.parametrize("height_width", [(SIZE, SIZE + 1), (SIZE + 1, SIZE), (2 * SIZE, 2 * SIZE), (0, 0)])
 def test_tensors_of_another_size_are_refused_by_both_sizes(height_width):
     height, width = height_width
-    words = (f"{height}×{width}", f"image_size={SIZE}")
+    words = (f"{height}×{width}", f"image_size={SIZE}", "resize them, or pass a list of tensors")
     refused(torch.zeros(5, 3, height, width, dtype=torch.uint8), *words)
 
 

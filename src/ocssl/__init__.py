@@ -15,10 +15,40 @@ from typing import TYPE_CHECKING, Any
 from ocssl.version import __version__
 
 if TYPE_CHECKING:
-    from ocssl import budget, checks, data, distributed, memory, methods, strategies
+    from ocssl import (
+        budget,
+        checks,
+        data,
+        distributed,
+        errors,
+        evaluation,
+        export,
+        live,
+        memory,
+        methods,
+        nn,
+        optim,
+        strategies,
+    )
     from ocssl.learner import Learner
 
-__all__ = ["Learner", "__version__", "budget", "checks", "data", "distributed", "memory", "methods", "strategies"]
+__all__ = [
+    "Learner",
+    "__version__",
+    "budget",
+    "checks",
+    "data",
+    "distributed",
+    "errors",
+    "evaluation",
+    "export",
+    "live",
+    "memory",
+    "methods",
+    "nn",
+    "optim",
+    "strategies",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -149,17 +149,22 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
     elif isinstance(images, (list, tuple)):
         tensor = _from_list(images, image_size, fit, pixel_range)
     else:
+        hint = "; put a path into a list" if isinstance(images, str | Path) else ""
         raise InputError(
             "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images, arrays or "
-            f"paths, not {type(images).__name__}"
+            f"paths, not {type(images).__name__}{hint}"
         )
     if tensor.ndim != 4 or tensor.shape[1] != 3:
-        raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}")
+        hint = " (channels last? permute it, or pass an array)" if tensor.shape[-1:] == (3,) else ""
+        raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}{hint}")
     if len(tensor) == 0:
         raise InputError("the batch of images is empty")
     if tensor.shape[2:] != (image_size, image_size):
         height, width = tensor.shape[2:]
-        raise InputError(f"images are {height}×{width}, but this learner was built with image_size={image_size}")
+        raise InputError(
+            f"images are {height}×{width}, but this learner was built with image_size={image_size}; resize them, or "
+            "pass a list of tensors"
+        )
     return _to_bytes(tensor)
 
 
@@ -275,7 +280,9 @@ def _square_rgb(image: Image.Image, size: int | None, fit: Fit, pixel_range: Pix
     if not width or not height:
         raise BadImage("it has no pixels")
     if width * height > MAX_PIXELS:
-        raise BadImage(f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed")
+        raise BadImage(
+            f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed; make it smaller"
+        )
     if size is None and width != height:
         raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
     size = size or width
@@ -417,7 +424,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "it is not there"
     if isinstance(error, Image.DecompressionBombError):
-        return f"it has more than the {MAX_PIXELS:,} pixels that are allowed"
+        return f"it has more than the {MAX_PIXELS:,} pixels that are allowed; make it smaller"
     return f"it is broken ({str(error) or type(error).__name__})"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -345,3 +347,11 @@ def test_report_and_tables_are_refused_before_anything_is_printed(attack: Attack
         assert attack.end(process) == 2, process.err
         assert process.out == ""
         assert not (attack.folder / "out" / "tables").exists()
+
+
+def test_a_working_folder_that_was_deleted_is_named(tmp_path: Path) -> None:
+    """Not in this process: it is the import of torch that fails there."""
+    script = f"mkdir gone && cd gone && rmdir ../gone && exec {shlex.quote(sys.executable)} -m ocssl show robot"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("ocssl: the working folder was deleted; change to one that is there\n")

@@ -279,6 +279,17 @@ def test_the_command_writes_and_tells_the_difference(
         app(["export", source, "--to", "torchscript", "--data", "x"], standalone_mode=False)
 
 
+def test_a_file_with_the_ending_of_another_format_is_refused(encoder: FrozenEncoder, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"encoder.PT' has the ending of torchscript; name it .safetensors, or export"
+    ):
+        export(encoder, tmp_path / "encoder.PT", "safetensors")
+    words = ["export", str(tmp_path / "state"), "--to", "onnx", "-o", str(tmp_path / "encoder.pth")]
+    with pytest.raises(ConfigError, match=r"has the ending of torchvision; name it .onnx"):
+        app(words, standalone_mode=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_onnx_file_may_take_pixels_as_bytes(encoder: FrozenEncoder, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     export(encoder, tmp_path / "a.safetensors", "safetensors")

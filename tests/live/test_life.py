@@ -11,7 +11,7 @@ import pytest
 from frames import quiet_learn, tiny_options, write_frames, write_tar
 from PIL import Image
 
-from helpers.command import Command
+from helpers.command import Command, refused
 from ocssl.errors import ConfigError, DataError
 from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
@@ -155,7 +155,9 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
     ]
     code, _, err = ocssl("probe", state / "encoder", "--dataset", f"folder:{labelled}")
     assert code == 2
-    assert "is an encoder alone; give the folder of its state, 'state'" in err
+    assert f"is an encoder alone; give the folder of its state, '{state}'" in err
+    assert f"give the folder of its state, '{state}'" in refused(ocssl, "show", state / "encoder")
+    assert f"is the state of a live learner, not a run; ocssl show '{state}'" in refused(ocssl, "compare", state)
     code, _, err = ocssl("probe", state)
     assert code == 2
     assert "give some with --dataset folder:PATH" in err

@@ -159,6 +159,23 @@ def test_a_disk_that_is_full_at_a_restart_keeps_nobody_from_learning(
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))
 
 
+def test_a_last_save_that_fails_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = write_frames(tmp_path / "frames", range(4))
+    quiet_learn(frames, tmp_path / "state")
+    write_frames(frames, range(4, 8))
+
+    def full(self: StateFolder, *arguments: object) -> None:
+        raise CheckpointError("no space left on device")
+
+    with monkeypatch.context() as during:
+        during.setattr(StateFolder, "save", full)
+        with pytest.raises(
+            CheckpointError, match="no space left on device; the save before is intact: correct this, and"
+        ):
+            quiet_learn(frames, tmp_path / "state")
+    assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))
+
+
 def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> None:
     frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
     quiet_learn(frames, state)

@@ -175,9 +175,7 @@ def test_floating_point_pictures_need_a_range(tmp_path: Path) -> None:
     frames.mkdir()
     for i in range(4):
         Image.fromarray(np.full((8, 8), i / 4, dtype=np.float32)).save(frames / f"{i}.tif")
-    with pytest.raises(
-        DataError, match=r"4 were tried, 0\.tif for one: its pixels are floating point numbers; set pixel"
-    ):
+    with pytest.raises(DataError, match=r"tried 4, 0\.tif for one: its pixels are floating point numbers; set pixel"):
         start(frames, tmp_path / "state", backbone="convnet-w8", weights="none")
     learner, _ = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", pixel_range=(0, 1))
     assert learner.seen == 4

@@ -54,7 +54,7 @@ def _call() -> int:
         if (lost := _flush(error)) is not None:
             return lost
         _trace()
-        code = _say(not_a_path(error.filename, error) if error.filename else str(error), REFUSED)
+        code = _say(_unforeseen(error), REFUSED)
     except MemoryError:
         _trace()
         code = _say("there is not enough memory for this; choose smaller batches or images", REFUSED)
@@ -63,6 +63,17 @@ def _call() -> int:
         code = _say(_fault(error), FAULT)
     lost = _flush()
     return code if lost is None else lost
+
+
+def _unforeseen(error: OSError) -> str:
+    """What to say of an error of the system that no other part of ocssl has put into words."""
+    if error.filename:
+        return not_a_path(error.filename, error)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the working folder was deleted; change to one that is there"
+    return str(error)
 
 
 def _fault(error: Exception) -> str:

@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import DifferencesOption, ForceOption, OutputOption, plain_console
+from ocssl.cli.show import is_live
 from ocssl.common.files import check_output
+from ocssl.errors import ConfigError
 
 
 def compare(
@@ -31,6 +33,8 @@ def compare(
     from ocssl.results.render import print_table, write_csv
     from ocssl.results.render.figures import draw_lines, plot_kind
 
+    for path in filter(is_live, runs):
+        raise ConfigError(f"'{path}' is the state of a live learner, not a run; ocssl show '{path}' prints its numbers")
     if plot is not None:
         check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
     found = {path.absolute(): read_result(path) for path in runs}

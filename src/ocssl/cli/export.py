@@ -30,7 +30,7 @@ def export(
     Example: ocssl export robot/encoder --to onnx -o encoder.onnx
     """
     from ocssl.export import load
-    from ocssl.export.formats import SUFFIXES, check_uint8, formats
+    from ocssl.export.formats import SUFFIXES, check_ending, check_uint8, formats
     from ocssl.export.formats import export as write
     from ocssl.export.hub import check_hub_folder, write_hub_folder
     from ocssl.registry import unknown
@@ -47,6 +47,7 @@ def export(
         typer.echo(f"wrote {folder}: upload it with: hf upload OWNER/NAME {quote(str(folder))}")
         return
     path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
+    check_ending(to, path)
     check_output(path, to, inputs=[encoder], force=force)
     difference = write(load(encoder), path, to, uint8=uint8, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")

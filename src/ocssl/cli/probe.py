@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ocssl.cli.flags import complete_datasets, given
+from ocssl.cli.show import refuse_encoder
 from ocssl.errors import ConfigError
 
 SETTINGS = ("data_root", "samples_per_class", "eval_crops", "device")
@@ -32,8 +33,7 @@ def probe(
     from ocssl.runs.progress import make_progress
 
     changes = given(ctx)
-    if (run / "encoder.json").exists():
-        raise ConfigError(f"'{run}' is an encoder alone; give the folder of its state, '{run.absolute().parent.name}'")
+    refuse_encoder(run)
     if is_state(run):
         if dataset is None:
             raise ConfigError("a live learner has no labelled images of its own; give some with --dataset folder:PATH")

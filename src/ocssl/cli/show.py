@@ -40,7 +40,8 @@ def show(
     from ocssl.runs.folder import RunFolder
 
     console, folder = plain_console(soft_wrap=True), RunFolder(run)
-    if _is_state(run):
+    refuse_encoder(run)
+    if is_live(run):
         config = _show_state(console, run, plot)
     elif plot is not None:
         raise ConfigError(
@@ -57,9 +58,15 @@ def show(
         console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
-def _is_state(path: Path) -> bool:
+def is_live(path: Path) -> bool:
     """Whether a folder may be a live learner's, known without importing torch."""
     return (path / "checkpoints").is_dir() and (path / "ledger.sqlite").exists()
+
+
+def refuse_encoder(path: Path) -> None:
+    """Refuse a published encoder where the state or the run around it is meant."""
+    if (path / "encoder.json").exists():
+        raise ConfigError(f"'{path}' is an encoder alone; give the folder of its state, '{path.parent}'")
 
 
 def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:

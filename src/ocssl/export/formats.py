@@ -56,6 +56,7 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, uint8: bool = F
     """
     write, target = formats.get(to), Path(path)
     check_uint8(to, uint8)
+    check_ending(to, target)
     check_output(path, to, force=force)
     encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
     difference = 0.0
@@ -86,6 +87,19 @@ def check_uint8(to: str, uint8: bool) -> None:
     """
     if uint8 and to != "onnx":
         raise ConfigError("only --to onnx takes uint8; leave --uint8 out, or export to onnx")
+
+
+def check_ending(to: str, path: Path) -> None:
+    """Refuse a file with the ending of another format.
+
+    >>> check_ending("onnx", Path("encoder.pt"))
+    Traceback (most recent call last):
+    ...
+    ocssl.errors.ConfigError: 'encoder.pt' has the ending of torchscript; name it .onnx, or export --to torchscript
+    """
+    for other, ending in SUFFIXES.items():
+        if to in SUFFIXES and other != to and path.suffix.lower() == ending:
+            raise ConfigError(f"'{path}' has the ending of {other}; name it {SUFFIXES[to]}, or export --to {other}")
 
 
 def preprocess(encoder: FrozenEncoder, uint8: bool = False) -> dict[str, Any]:

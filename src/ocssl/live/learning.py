@@ -35,7 +35,7 @@ from ocssl.live.sources import (
     reference_files,
     reference_images,
 )
-from ocssl.live.start import described, start_settings
+from ocssl.live.start import described, network_name, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 from ocssl.options import Declared, Options, declared, differing, setting, validate
@@ -132,7 +132,7 @@ def learn(
             if restored:
                 learner = restored[0]
             else:
-                items, size = _first_usable(stream, stop, given)
+                items, size = _first_usable(stream, stop, given, info)
                 count = None if stream.remaining is None else stream.remaining + len(items)
                 learner = _begin(given, size, options, count, info)
             gate = _gate(learner, options)
@@ -192,7 +192,12 @@ class _Session:
             if not stop.pending:
                 self._finish()
             self._report(last=True)
-            self.save(required=True)
+            try:
+                self.save(required=True)
+            except CheckpointError as error:
+                raise CheckpointError(
+                    f"{error}; the save before is intact: correct this, and the same command goes on from there"
+                ) from error
             if not stop.pending:
                 self._conclude()
         if stop.pending:
@@ -209,9 +214,11 @@ class _Session:
             for line in (*summary(self.gate.quality), verdict(self.gate.quality, pretrained=pretrained)):
                 self.info(line)
         elif self.gate.active:
+            count = len(self.gate.sample)
+            few = f"{number_of(count, 'image')} {'is' if count == 1 else 'are'} too few"
             warn(
-                f"{len(self.gate.sample)} images are too few to tell whether learning has helped, so the encoder at "
-                f"the start stays published; give at least {MIN_KEPT}, or publish what was learned with --no-gate"
+                f"{few} to tell whether learning has helped, so the encoder at the start stays published; "
+                f"give at least {MIN_KEPT}, or publish what was learned with --no-gate"
             )
 
     def save(self, *, required: bool) -> None:
@@ -346,7 +353,9 @@ class _Session:
 # ---------------------------------------------------------------------- the first image, the first settings
 
 
-def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, Any]) -> tuple[list[Item], int]:
+def _first_usable(
+    stream: ImageStream, stop: StopRequest, given: Mapping[str, Any], info: Info
+) -> tuple[list[Item], int]:
     """The first items, up to some usable images, and the median of their sizes as the learner's ``image_size``.
 
     There is at least one usable image. Others are taken where no size is given, as far as they are there.
@@ -355,6 +364,7 @@ def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, An
     sizes: list[int] = []
     device, pixel_range = str(given.get("device", "auto")), check_pixel_range(given.get("pixel_range"))
     enough = 1 if "image_size" in given else SIZED
+    waiting = False
     while not stop.pending:
         try:
             items = stream.take(1)
@@ -368,11 +378,18 @@ def _first_usable(stream: ImageStream, stop: StopRequest, given: Mapping[str, An
         if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
             return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
-            hint = f"; {len(tried)} were tried, {tried[0].name} for one{_why(tried[0], pixel_range)}" if tried else ""
+            hint = (
+                f"; tried {len(tried):,}, {printable(tried[0].name)} for one{_why(tried[0], pixel_range)}"
+                if tried
+                else ""
+            )
             if not tried and isinstance(stream, FolderStream):
                 hint = f"; names of images end in {', '.join(SUFFIXES)}"
             raise DataError(f"there is no usable image in {stream.key}{hint}")
         if not items:
+            if not waiting:
+                info("waiting for the first image")
+            waiting = True
             time.sleep(IDLE)
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
@@ -453,7 +470,8 @@ def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path, halvin
                 raise
             same = False
         if not same:
+            begun_with = network_name(begun) if name == "backbone" else begun[name]
             raise ConfigError(
-                f"'{folder}' was begun with {name}={begun[name]!r}, not {value!r}; "
+                f"'{folder}' was begun with {name}={begun_with!r}, not {value!r}; "
                 "leave it out or choose another --state"
             )

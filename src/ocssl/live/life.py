@@ -24,6 +24,7 @@ from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
 from ocssl.live.gate import KIND, Quality
 from ocssl.live.seen import count_images
+from ocssl.live.start import network_name
 from ocssl.live.summary import summary, verdict
 
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
@@ -47,8 +48,7 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
     settings = learner["config"]
     parts = ", ".join(str(settings[name]) for name in ("strategy", "method", "memory", "optimizer") if settings[name])
-    width = f"-w{settings['width']}" if "width" in settings else ""
-    yield "learner", f"{settings['backbone'] or 'a network of your own'}{width}, {parts}"
+    yield "learner", f"{network_name(settings)}, {parts}"
     side, pixels = settings["image_size"], settings.get("pixel_range")
     values = "pixel_range unset" if pixels is None else f"pixel_range {pixels[0]:g} to {pixels[1]:g}"
     yield "images", f"{side}×{side}, fit {settings.get('fit', 'crop')}, {values}"

@@ -67,10 +67,13 @@ def resumed_line(taken: int, remaining: int | None) -> str:
 
     >>> resumed_line(1200, 300), resumed_line(1200, 0)
     ('going on after 1,200 images; 300 are left', 'there is no new image; 1,200 were learned from before')
+    >>> resumed_line(1, 1), resumed_line(1, 0)
+    ('going on after 1 image; 1 is left', 'there is no new image; 1 was learned from before')
     """
     if remaining == 0:
-        return f"there is no new image; {taken:,} were learned from before"
-    return f"going on after {number_of(taken, 'image')}{'' if remaining is None else f'; {remaining:,} are left'}"
+        return f"there is no new image; {taken:,} {'was' if taken == 1 else 'were'} learned from before"
+    left = "" if remaining is None else f"; {remaining:,} {'is' if remaining == 1 else 'are'} left"
+    return f"going on after {number_of(taken, 'image')}{left}"
 
 
 def progress_line(numbers: Mapping[str, Any], *, rate: bool = True) -> str:

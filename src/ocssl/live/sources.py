@@ -23,7 +23,7 @@ from ocssl.common.console import number_of, warn
 from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
-from ocssl.data.formats.files import FilesReader, image_files
+from ocssl.data.formats.files import UNREAD, FilesReader, image_files
 from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, as_path, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
@@ -322,7 +322,7 @@ def source_paths(source: str) -> list[str]:
     """
     kind, colon, place = source.partition(":")
     place = os.path.expanduser(place if colon and kind in KINDS else source)
-    return sorted({place, *glob.glob(place)})
+    return sorted({place, *glob.glob(place, recursive=True)})
 
 
 def printable(name: str) -> str:
@@ -337,17 +337,34 @@ def printable(name: str) -> str:
 def as_source(words: Sequence[str | Path]) -> str | list[str]:
     """What a command was given: one source as for :func:`address_of`, or image files, which may be several.
 
+    A pattern that no shell has expanded stands for the files that match it, by name.
+
     >>> as_source(["frames/"]), as_source(["a.jpg", "b.jpg"])
     ('frames/', ['a.jpg', 'b.jpg'])
     """
-    names = [str(word) for word in words]
+    names = [name for word in words for name in _matches(str(word))]
     others = [name for name in names if not name.lower().endswith(IMAGE_SUFFIXES) or as_path(name).is_dir()]
     if len(names) > 1 and others:
         raise ConfigError(
             f"'{others[0]}' is no image that can be read, and only images can be given together; "
-            "take one source after the other"
+            "run the command once for each source"
         )
     return others[0] if others else names
+
+
+def _matches(word: str) -> list[str]:
+    """What a pattern matches; a word that is no pattern, an address and a pattern of shards are left as they are."""
+    shards = tuple(ending for endings in SHARD_SUFFIXES.values() for ending in endings)
+    is_address = word.partition(":")[0] in KINDS and ":" in word
+    if is_address or word.lower().endswith(shards) or not glob.has_magic(word) or os.path.lexists(as_path(word)):
+        return [word]
+    try:
+        found = sorted(glob.glob(str(as_path(word)), recursive=True))
+    except ValueError as error:  # a zero byte
+        raise DataError(not_a_path(word, error)) from error
+    if not found:
+        raise DataError(f"no file matches '{word}'")
+    return found
 
 
 def open_reader(source: str | list[str]) -> Reader:
@@ -440,4 +457,6 @@ def _kind_of(source: str) -> str:
             return kind
     if not path.exists():
         raise DataError(f"there is nothing at '{source}'")
-    raise DataError(f"'{source}' is neither a folder nor a tar, parquet or video file")
+    if path.suffix.lower() in UNREAD:
+        raise DataError(f"'{source}' is a photograph of a kind that is not read; convert it to JPEG or PNG")
+    raise DataError(f"the name '{source}' has no ending of an image, a tar, parquet or video file, and it is no folder")

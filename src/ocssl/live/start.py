@@ -61,6 +61,16 @@ def _one_size(chosen: Mapping[str, Any], module: nn.Module | None) -> bool:
     return isinstance(chosen.get("weights"), str) and open_source(chosen["weights"], chosen.get("backbone")).fixed
 
 
+def network_name(settings: Mapping[str, Any]) -> str:
+    """The network of a learner by all its settings, with its width.
+
+    >>> network_name({"backbone": "convnet", "width": 8})
+    'convnet-w8'
+    """
+    width = f"-w{settings['width']}" if "width" in settings else ""
+    return f"{settings['backbone'] or 'a network of your own'}{width}"
+
+
 def described(settings: Mapping[str, Any], by_default: bool) -> str:
     """Size, network and start of a learner, for the first line.
 

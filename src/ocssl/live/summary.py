@@ -62,6 +62,10 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
     if not quality.ordered and quality.agreement_published < 1:  # something learned is published
         rank = "grown" if quality.helped else "not fallen"
         return f"the effective rank has {rank}; only labels can tell more where images have no order (ocssl probe)"
+    rise = f"neighbours in time rose from {_percent(quality.start, 1)} to {_percent(quality.published, 1)}"
+    if quality.ordered and 0 < quality.published - quality.start <= quality.error:
+        error = f"no more than the standard error of {100 * quality.error:.1f} points"
+        return f"learning has not helped clearly: {rise}, {error}; {remedy}"
     if not quality.helped:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
     if quality.teacher is not None and quality.published < quality.teacher:
@@ -69,11 +73,8 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
     yardstick = max(quality.colours, quality.pixels)
     if quality.published <= yardstick:
         name = "colours" if quality.colours >= quality.pixels else "raw pixels"
-        return f"learning has helped, but {name} alone find as many neighbours in time; {remedy}"
-    return (
-        f"learning has helped: neighbours in time rose from {_percent(quality.start, 1)} to "
-        f"{_percent(quality.published, 1)}"
-    )
+        return f"learning has helped, but {name} alone find at least as many neighbours in time; {remedy}"
+    return f"learning has helped: {rise}"
 
 
 def _percent(share: float, digits: int = 0) -> str:

@@ -16,10 +16,10 @@ from ocssl.data.layout import OTHER_SPLIT, split_folder
 from ocssl.data.reader import Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError
 
-SUFFIXES = (".bmp", ".gif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """What Pillow reads on every platform."""
 
-UNREAD = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jfif", ".jp2", ".jxl", ".nef", ".orf", ".raf")
+UNREAD = (".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf", ".raf")
 """Other endings of photographs, which are left out with a warning."""
 
 
