@@ -41,10 +41,8 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     for name in ("strategy", "method", "memory", "stream", "init_from"):
         if not isinstance(config.get(name), str | None):
             raise ValueError(f"{name} must be a name, not {shown(config[name])}")
-    shared = {name: value for name, value in config.items() if name != "data_root"}
-    if shared.get("init_from"):
-        shared["init_from"] = Path(shared["init_from"]).name
-    return shared
+    named = {"init_from": Path(config["init_from"]).name} if config.get("init_from") else {}
+    return config | ({"data_root": None} if "data_root" in config else {}) | named
 
 
 def _counted(hardware: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +99,7 @@ class Result(BaseModel):
         pixels: digest of the images and their labels, by split; None in results of earlier versions.
         plugins: modules outside ocssl that parts come from; None in results of earlier versions.
         warnings: warnings of the run.
-        config: every setting by name, without folders of the machine: no ``data_root``, and of ``init_from`` the name.
+        config: every setting by name, without folders of the machine: of ``init_from`` the name, and no ``data_root``.
         code: commit or version of the code.
     """
 
