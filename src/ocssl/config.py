@@ -165,6 +165,14 @@ class LearnerConfig(Options):
         """
         return self.early_passes if seen < self.early_images else self.passes
 
+    def cost(self) -> int:
+        """Backward passes of each sample in a step, by which a run plans its length.
+
+        >>> parse_learner({"strategy": "pocon", "views": 3}).cost()   # two networks are trained
+        6
+        """
+        return self.parts().strategy.backward_passes * getattr(self, "views", 2)
+
     def parts(self) -> Parts:
         """The classes that its names choose."""
         return _parts(self.model_dump(include={*NAMING}))

@@ -260,11 +260,11 @@ def _counts_its_budget(build: Build) -> None:
         "whole, and make further trained ones with setup.trained_copy()"
     )
     strategy = train_state.strategy
-    planned = strategy.cost * learner.config.batch
+    planned = learner.config.cost() * learner.config.batch
     complete = strategy.composition == "stream" or last.batch.slots is not None
     assert last.cbp == planned or not complete, (
-        f"a step cost {last.cbp} CBP, but {planned} are planned for it; return the backward passes of each sample from "
-        "the property cost"
+        f"a step cost {last.cbp} CBP, but {planned} are planned for it; set the strategy's class attribute "
+        "backward_passes to those of each view"
     )
     steps = sum(learner.config.passes_at(seen) for seen in range(0, 27, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"

@@ -136,13 +136,15 @@ def _equal_cost(filled: Mapping[str, Any], preview: RunConfig) -> dict[str, Any]
 
 def _block(config: RunConfig, views: int) -> tuple[int, int] | None:
     """b and n_p at which a step on this many views costs what the paper's budget allows; None where there are none."""
-    replays = config.iid or config.learner.parts().strategy.composition in ("stream+replay", "replay")
+    strategy = config.learner.parts().strategy
+    replays = config.iid or strategy.composition in ("stream+replay", "replay")
     if (str(config.budget), replays) not in BLOCKS:
         return None
     batch, passes = BLOCKS[str(config.budget), replays]
+    cost = strategy.backward_passes * views
     if replays:
-        return (2 * batch // views, passes) if 2 * batch // views > PAPER_STREAM_BATCH else None
-    return (batch, 2 * passes // views) if 2 * passes % views == 0 else None
+        return (2 * batch // cost, passes) if 2 * batch // cost > PAPER_STREAM_BATCH else None
+    return (batch, 2 * passes // cost) if 2 * passes % cost == 0 else None
 
 
 def is_papers_budget(config: RunConfig) -> bool:

@@ -119,6 +119,9 @@ class Strategy(nn.Module):
     insert_at: ClassVar[Literal["before", "after"]] = "after"
     """Whether a stream minibatch is inserted into the memory before or after the passes over it."""
 
+    backward_passes: ClassVar[int] = 1
+    """Backward passes of each view in a step: 2 where two networks are trained, or one network twice."""
+
     own_loss: ClassVar[bool] = False
     """Whether the strategy takes no method; it then implements :meth:`losses` and :meth:`projector`."""
 
@@ -152,11 +155,6 @@ class Strategy(nn.Module):
     def views(self) -> int:
         """Views of each sample in a step."""
         return 2 if self.method is None else self.method.views
-
-    @property
-    def cost(self) -> int:
-        """Backward passes of each sample in a step, by which a run plans its length."""
-        return self.views
 
     def columns(self) -> dict[str, Column]:
         """What the memory stores of each sample besides the image. A batch contains it for the replay samples."""
