@@ -6,7 +6,8 @@ these functions eagerly or capture them once and replay them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
 from ocssl.nn import Average, Encoder
+from ocssl.nn.dropout import drawing_from
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
@@ -57,6 +59,13 @@ class TrainState:
     def device(self) -> torch.device:
         """Where everything lives."""
         return self.generator.device
+
+    @contextmanager
+    def forward_pass(self) -> Iterator[None]:
+        """The precision in which networks run, and the generator from which dropout draws."""
+        autocast = torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None)
+        with autocast, drawing_from(self.generator):
+            yield
 
     @cached_property
     def encoders(self) -> list[Encoder]:
@@ -152,7 +161,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     views = state.augment(batch.images, views=strategy.views, generator=state.generator)
     mixed = strategy.mix(views, batch, state.generator)
 
-    with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+    with state.forward_pass():
         joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
         features = strategy.encode(encoder, mixed, joint)
         losses = strategy.losses(Step(batch, mixed, features, state.generator))
@@ -196,7 +205,7 @@ def _total(losses: Mapping[str, Tensor]) -> Tensor:
 def before_passes(state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
     if state.memory is not None and state.strategy.insert_at == "before":
-        with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+        with state.forward_pass():
             columns = state.strategy.features_before(state.augment.normalize(stream), state.encoder)
         state.memory.insert(stream, columns, state.generator)
 

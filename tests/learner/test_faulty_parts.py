@@ -372,7 +372,7 @@ class WithDropout(Comparing):
     ("kind", "complaint"),
     [
         (Comparing, "the features of an image depend on the images that are encoded with it"),
-        (WithDropout, "two runs from one seed differ, .* not from torch's own, as dropout does"),
+        (WithDropout, "two runs from one seed differ, .* not from torch's own, as nn.Dropout does"),
     ],
 )
 def test_a_faulty_backbone_is_caught(faulty, kind: type[nn.Module], complaint: str) -> None:

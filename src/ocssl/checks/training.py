@@ -211,8 +211,8 @@ def _repeats_however_it_is_called(build: Build) -> None:
         _assert_same(first, watched, "calling transform changes what is learned")
     except AssertionError:  # the reason may be a simpler one
         second = build(seed=0).partial_fit(stream)
-        advice = "draw from the generator that is passed, not from torch's own, as dropout does"
-        _assert_same(first, second, "two runs from one seed differ", advice)
+        advice = "draw from the generator that is passed, not from torch's own, as nn.Dropout does"
+        _assert_same(first, second, "two runs from one seed differ", f"{advice}; ocssl.nn has one that does not")
         raise
 
 
@@ -409,8 +409,9 @@ def _uses_every_view(learner: Learner) -> None:
     batch = Batch(small_stream(6), stream=6)
     views = train_state.augment(batch.images, views=method.views, generator=train_state.generator).requires_grad_()
     for joint in (True, False):
-        features = train_state.encoder(views, joint)
-        loss = method.loss(Step(batch, views, features, train_state.generator))
+        with train_state.forward_pass():
+            features = train_state.encoder(views, joint)
+            loss = method.loss(Step(batch, views, features, train_state.generator))
         assert loss.shape == (), f"the loss must be one number, not {tuple(loss.shape)}"
         assert loss.isfinite(), f"the loss is {loss}"
         (gradient,) = torch.autograd.grad(loss, views)
