@@ -71,6 +71,7 @@ class StepOutput:
         features: of the views after mixing, detached.
         losses: named scalars, detached; ``"total"`` is their sum, which was minimised.
         cbp: backward passes: views through which a gradient went, in all encoders together.
+        sample_losses: the method's loss of each sample, ``(b,)``, where the memory needs it.
     """
 
     batch: Batch
@@ -78,3 +79,4 @@ class StepOutput:
     features: Features
     losses: dict[str, Tensor]
     cbp: int
+    sample_losses: Tensor | None = None

@@ -131,6 +131,11 @@ def _memory(
 ) -> Memory | None:
     if parts.memory is None:
         return None
+    if parts.memory.needs_losses and (strategy.insert_at == "before" or strategy.composition != "stream+replay"):
+        raise ConfigError(
+            f"memory '{config.memory}' keeps samples by their losses, which strategy '{config.strategy}' does not know "
+            "when they arrive; choose one that trains on stream and replay samples together, such as 'er'"
+        )
     options = config.select(parts.memory.Options)
     columns = strategy.columns()
     if parts.memory.needs_features:

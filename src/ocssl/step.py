@@ -164,7 +164,9 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     with state.forward_pass():
         joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
         features = strategy.encode(encoder, mixed, joint)
-        losses = strategy.losses(Step(batch, mixed, features, state.generator))
+        step = Step(batch, mixed, features, state.generator)
+        losses = strategy.losses(step)
+        sample_losses = _sample_losses(state, step)
     total = _total(losses)
 
     state.optimizer.zero_grad()
@@ -176,11 +178,13 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
         parts = {name: loss.detach() for name, loss in losses.items()}
         state.check_losses([*parts.values()])
         cbp = sum(network.cbp for network in state.encoders) - passes_before
-        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp)
+        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp, sample_losses)
         if strategy.method is not None:
             strategy.method.after_step(output, encoder)
         strategy.after_step(output, encoder, state.memory)
         if state.memory is not None:
+            if sample_losses is not None and batch.slots is not None:
+                state.memory.update_losses(batch.slots, sample_losses[batch.replay])
             state.memory.after_step(output)
         if state.average is not None:
             state.average.update(strategy.deployed(encoder))
@@ -202,6 +206,17 @@ def _total(losses: Mapping[str, Tensor]) -> Tensor:
 
 
 @torch.no_grad()
+def _sample_losses(state: TrainState, step: Step) -> Tensor | None:
+    """The loss of each sample, where the memory needs it."""
+    if state.memory is None or not state.memory.needs_losses:
+        return None
+    losses = state.strategy.sample_losses(step)
+    if losses.shape != (len(step.batch),):
+        raise ConfigError(f"sample_losses() must return ({len(step.batch)},), not {tuple(losses.shape)}")
+    return losses
+
+
+@torch.no_grad()
 def before_passes(state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
     if state.memory is not None and state.strategy.insert_at == "before":
@@ -214,5 +229,8 @@ def before_passes(state: TrainState, stream: Tensor) -> None:
 def after_passes(state: TrainState, stream: Tensor, output: StepOutput) -> None:
     """After the passes: the others let them in now, with what the last pass knew of them."""
     if state.memory is not None and state.strategy.insert_at == "after":
-        state.memory.insert(stream, state.strategy.features_after(output), state.generator)
+        columns = state.strategy.features_after(output)
+        if output.sample_losses is not None:
+            columns = {**columns, "losses": output.sample_losses[output.batch.fresh]}
+        state.memory.insert(stream, columns, state.generator)
     state.strategy.after_minibatch(state.encoder)

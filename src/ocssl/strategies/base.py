@@ -197,6 +197,12 @@ class Strategy(nn.Module):
         """Further terms of the loss, with their weights applied."""
         return {}
 
+    def sample_losses(self, step: Step) -> Tensor:
+        """The loss of each sample, ``(b,)``, for a memory that selects by it: the method's. Gradients are off."""
+        if self.method is None:
+            raise ConfigError(f"{type(self).__name__} has no loss of each sample; choose another memory")
+        return self.method.sample_losses(step)
+
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Update stored features and targets, once per pass. Gradients are off."""
         slots = output.batch.slots
