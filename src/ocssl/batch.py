@@ -54,12 +54,14 @@ class Step:
         views: ``(views, b, 3, s, s)``, after mixing, as they passed through the encoder.
         features: of the views, with gradient.
         generator: for random draws of the loss; it is saved with the learner.
+        small: features of small crops, ``(small_views, b, …)``, for a method with multi-crop.
     """
 
     batch: Batch
     views: Tensor
     features: Features
     generator: torch.Generator
+    small: Features | None = None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ ocssl.errors.ConfigError: strategy 'er' does not read omega, a setting of strate
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +31,8 @@ from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.imaging import Fit, check_pixel_range
 from ocssl.memory import Memory
-from ocssl.methods import Method
+from ocssl.methods import Method, MultiCrop
+from ocssl.methods.multicrop import small_size
 from ocssl.nn import backbones
 from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
@@ -165,13 +168,25 @@ class LearnerConfig(Options):
         """
         return self.early_passes if seen < self.early_images else self.passes
 
-    def cost(self) -> int:
-        """Backward passes of each sample in a step, by which a run plans its length.
+    def cost(self, views: int | None = None) -> Fraction:
+        """Backward passes of each sample in a step; a small crop counts as its share of a view's pixels.
 
-        >>> parse_learner({"strategy": "pocon", "views": 3}).cost()   # two networks are trained
+        Args:
+            views: instead of those of the configuration.
+
+        >>> print(parse_learner({"strategy": "pocon", "views": 3}).cost())   # two networks are trained
         6
         """
-        return self.parts().strategy.backward_passes * getattr(self, "views", 2)
+        parts = self.parts()
+        cost = Fraction(getattr(self, "views", 2) if views is None else views)
+        if parts.method is not None and issubclass(parts.method, MultiCrop):
+            options = self.select(parts.method.Options)
+            cost += options.small_views * Fraction(small_size(options, self.image_size), self.image_size) ** 2
+        return parts.strategy.backward_passes * cost
+
+    def step_cost(self) -> int:
+        """Backward passes of a step on a full batch, by which a run plans its length."""
+        return math.ceil(self.cost() * self.batch)
 
     def parts(self) -> Parts:
         """The classes that its names choose."""

@@ -97,6 +97,8 @@ class Graphs:
             parts = (
                 (state.augment, "scaled"),
                 (state.augment, "apply"),
+                (state.small_augment, "scaled"),
+                (state.small_augment, "apply"),
                 (state.average, "update"),
                 (state, "check_losses"),
             )

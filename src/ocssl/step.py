@@ -6,6 +6,7 @@ these functions eagerly or capture them once and replay them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.augment import Augmentation
-from ocssl.batch import Step, StepOutput
+from ocssl.batch import Batch, Step, StepOutput
 from ocssl.checkpoint import sub_state
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
-from ocssl.nn import Average, Encoder
+from ocssl.methods import MultiCrop
+from ocssl.nn import Average, Encoder, Features
 from ocssl.nn.dropout import drawing_from
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
@@ -40,6 +42,7 @@ class TrainState:
         average: of the network that is deployed; None: that network itself is deployed.
         group: the processes that train together.
         nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`check_losses`.
+        small_augment: makes the small crops of a method with multi-crop; None: it has none.
     """
 
     encoder: Encoder
@@ -54,6 +57,7 @@ class TrainState:
     group: ProcessGroup
     steps: Tensor
     nonfinite: Tensor
+    small_augment: Augmentation | None = None
 
     @property
     def device(self) -> torch.device:
@@ -66,6 +70,14 @@ class TrainState:
         autocast = torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None)
         with autocast, drawing_from(self.generator):
             yield
+
+    def small_features(self, batch: Batch, joint: bool) -> Features | None:
+        """The encoder's features of new small crops, ``(small_views, b, …)``; None for a method without multi-crop."""
+        method = self.strategy.method
+        if self.small_augment is None or not isinstance(method, MultiCrop):
+            return None
+        crops = self.small_augment(batch.images, views=method.small_views, generator=self.generator)
+        return self.encoder(crops, joint)  # type: ignore[no-any-return]
 
     @cached_property
     def encoders(self) -> list[Encoder]:
@@ -164,7 +176,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     with state.forward_pass():
         joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
         features = strategy.encode(encoder, mixed, joint)
-        step = Step(batch, mixed, features, state.generator)
+        step = Step(batch, mixed, features, state.generator, state.small_features(batch, joint))
         losses = strategy.losses(step)
         sample_losses = _sample_losses(state, step)
     total = _total(losses)
@@ -177,7 +189,7 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     with torch.no_grad():
         parts = {name: loss.detach() for name, loss in losses.items()}
         state.check_losses([*parts.values()])
-        cbp = sum(network.cbp for network in state.encoders) - passes_before
+        cbp = math.ceil(sum(network.cbp for network in state.encoders) - passes_before)
         output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp, sample_losses)
         if strategy.method is not None:
             strategy.method.after_step(output, encoder)

@@ -208,7 +208,7 @@ def _online(config: RunConfig, kind: StreamType, train: Subset, left: int | None
     stream = _build(kind, config, train, size)
     count = len(train.dataset.labels)
     require_runnable(stream, config.stream, indices=train.indices, count=count, stream_batch=size)
-    minibatches, step = range(0, len(stream) - size + 1, size), learner.cost() * learner.batch
+    minibatches, step = range(0, len(stream) - size + 1, size), learner.step_cost()
     cost = list(accumulate(step * learner.passes_at(seen) for seen in minibatches))
     samples = len(stream) if left is None else bisect_right(cost, left) * size
     if samples == 0 or (left is not None and left >= cost[-1] + step * learner.passes_at(len(stream))):
@@ -237,7 +237,7 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
 
 def _iid(config: RunConfig, kind: StreamType, train: Subset, left: int | None) -> Schedule:
     batch, classes = config.learner.batch, _classes_of(train, train.indices)
-    step = config.learner.cost() * batch
+    step = config.learner.step_cost()
     if config.learner.early_images:
         raise ConfigError("i.i.d. training has no early_passes; leave early_passes and early_images out")
     if left is None:
