@@ -145,6 +145,11 @@ def check_optimizer(name: str, **options: Any) -> None:
     same = all(torch.equal(p, other) for p, other in zip(subject.parameters, copy.parameters, strict=True))
     assert same, "a restored optimiser goes on differently; return its state from moments(), or from its schedule"
 
+    subject.reset()
+    new = kind(subject.parameters, settings).moments()
+    left = [key for key, tensor in subject.moments().items() if not torch.equal(tensor, new[key])]
+    assert not left, f"reset() leaves {left[:5]} unlike a new optimiser's, by zeroing them; override it"
+
 
 def check_stream(name: str, **options: Any) -> None:
     """Check a registered kind of stream, on 20 classes with 9 samples each and 3 more that are held out.

@@ -48,11 +48,10 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, …)`` to the same shape."""
-        return self._dropped(x) if self.training and self.p else x
+        return self.dropped(x) if self.training and self.p else x
 
-    # torch.compile does not draw from a given generator.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _dropped(self, x: Tensor) -> Tensor:
+    def dropped(self, x: Tensor) -> Tensor:
+        """``x`` with a new mask."""
         generator = _GENERATOR.get()
         if generator is None:
             raise ConfigError("Dropout in training mode draws only in a step of a learner; call eval() on the network")
