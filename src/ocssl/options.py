@@ -156,11 +156,12 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
                 raise ConfigError(f"setting '{name}' is declared twice, in {said}; rename one")
             owner[name] = part
     validators: dict[str, object] = {}  # of two with one name, pydantic would call one
-    for part in (base, *parts):
-        for name, found in part.__pydantic_decorators__.field_validators.items():
+    kinds: tuple[type[Options], ...] = (base, *parts)
+    for kind in kinds:
+        for name, found in kind.__pydantic_decorators__.field_validators.items():
             if validators.setdefault(name, found.func) != found.func:
                 raise ConfigError(
-                    f"validator '{name}' of '{part.__qualname__}' has the name of another part's; rename it"
+                    f"validator '{name}' of '{kind.__qualname__}' has the name of another part's; rename it"
                 )
     if not parts:
         return base
