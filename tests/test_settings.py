@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from pydantic import field_validator
 
 import ocssl
 from ocssl import strategies
+from ocssl.augment import Augmentation
 from ocssl.checks import small_learner, small_stream
 from ocssl.cli import main
-from ocssl.config import parse_learner
+from ocssl.config import LearnerConfig, parse_learner
 from ocssl.errors import ConfigError
 from ocssl.options import Options, combine, setting
 from ocssl.runs.naming import experiment_key, label, overrides, run_name
@@ -159,3 +161,18 @@ def test_a_name_that_two_parts_declare_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="setting 'lr' is declared twice"):
         combine(Core, Part)
+
+
+def test_validators_of_two_parts_with_one_name_are_refused() -> None:
+    """Pydantic would call one of them, and let the bad values of the other part through."""
+
+    class Mine(Options):
+        width: int = setting(1, "Width.")
+
+        @field_validator("width")
+        @classmethod
+        def _positive(cls, width: int) -> int:
+            return width
+
+    with pytest.raises(ConfigError, match=r"validator '_positive' of .* has the name of another part's; rename it"):
+        combine(LearnerConfig, Mine, Augmentation.Options)

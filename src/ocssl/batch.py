@@ -54,12 +54,14 @@ class Step:
         views: ``(views, b, 3, s, s)``, after mixing, as they passed through the encoder.
         features: of the views, with gradient.
         generator: for random draws of the loss; it is saved with the learner.
+        small: features of small crops, ``(small_views, b, …)``, for a method with multi-crop.
     """
 
     batch: Batch
     views: Tensor
     features: Features
     generator: torch.Generator
+    small: Features | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class StepOutput:
         features: of the views after mixing, detached.
         losses: named scalars, detached; ``"total"`` is their sum, which was minimised.
         cbp: backward passes: views through which a gradient went, in all encoders together.
+        sample_losses: the method's loss of each sample, ``(b,)``, where the memory needs it.
     """
 
     batch: Batch
@@ -78,3 +81,4 @@ class StepOutput:
     features: Features
     losses: dict[str, Tensor]
     cbp: int
+    sample_losses: Tensor | None = None

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 from ocssl import distributed
+from ocssl.augment import Augmentation
 from ocssl.config import LearnerConfig, Parts
 from ocssl.device import check_fits, oom_guard, pick_device
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Memory
-from ocssl.methods import Dims
+from ocssl.methods import Dims, MultiCrop
 from ocssl.nn import Average, Encoder, Renormalised, build_backbone, channels_last, synchronise
 from ocssl.pretrained import backbone_options, read_network, read_weights
 from ocssl.step import TrainState
@@ -69,6 +70,7 @@ def _train_state(
         group=distributed.current(),
         steps=torch.zeros((), dtype=torch.int64, device=device),
         nonfinite=torch.zeros((), dtype=torch.int64, device=device),
+        small_augment=_small_augment(config, parts, strategy, dtype, device),
     )
 
 
@@ -83,7 +85,10 @@ def _networks(
     dims = Dims(feature_dim, config.hidden_dim, config.output_dim)
     method = None if parts.method is None else parts.method(dims, config.select(parts.method.Options))
     projector = parts.strategy.projector(dims) if method is None else method.projector()
+    if isinstance(method, MultiCrop):
+        _check_small(network, config.select(type(method).Options).small_size(config.image_size))
     encoder = Encoder(network, projector, feature_dim)
+    encoder.image_size = config.image_size
     if config.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
     if method is not None:
@@ -105,6 +110,40 @@ def _networks(
         teacher_dim=teacher_dim,
     )
     return encoder, parts.strategy(setup, options)
+
+
+def _check_small(network: nn.Module, size: int) -> None:
+    """Refuse a backbone that takes images of one size only."""
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, 3, size, size))
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"the backbone cannot take small crops of {size}×{size} ({reason}); change it, or small_side"
+        ) from error
+
+
+def _small_augment(
+    config: LearnerConfig, parts: Parts, strategy: Strategy, dtype: torch.dtype, device: torch.device
+) -> Augmentation | None:
+    """The augmentation for small crops, where the method has them."""
+    if parts.method is None or not issubclass(parts.method, MultiCrop):
+        return None
+    kind = type(strategy)
+    if kind.mix is not Strategy.mix or kind.encode is not Strategy.encode or kind.backward_passes != 1:
+        raise ConfigError(
+            f"strategy '{config.strategy}' makes views or passes of its own, so it cannot train method "
+            f"'{config.method}', which has small crops; choose another method"
+        )
+    if "crop_scale" not in parts.augmentation.Options.model_fields:
+        raise ConfigError(
+            f"augmentation '{config.augmentation}' has no crop_scale and cannot make the small crops of method "
+            f"'{config.method}'"
+        )
+    options = config.select(parts.method.Options)
+    smaller = config.select(parts.augmentation.Options).model_copy(update={"crop_scale": options.small_scale})
+    return parts.augmentation(options.small_size(config.image_size), smaller, dtype=dtype, device=device)
 
 
 def _teacher(config: LearnerConfig, source: TeacherSource, restored: bool) -> tuple[nn.Module, int]:
@@ -131,6 +170,11 @@ def _memory(
 ) -> Memory | None:
     if parts.memory is None:
         return None
+    if parts.memory.needs_losses and (strategy.insert_at == "before" or strategy.composition != "stream+replay"):
+        raise ConfigError(
+            f"memory '{config.memory}' keeps samples by their losses, which strategy '{config.strategy}' does not know "
+            "when they arrive; choose one that trains on stream and replay samples together, such as 'er'"
+        )
     options = config.select(parts.memory.Options)
     columns = strategy.columns()
     if parts.memory.needs_features:

@@ -15,8 +15,10 @@ ocssl.errors.ConfigError: strategy 'er' does not read omega, a setting of strate
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +31,7 @@ from ocssl.common.console import shown
 from ocssl.errors import ConfigError
 from ocssl.imaging import Fit, check_pixel_range
 from ocssl.memory import Memory
-from ocssl.methods import Method
+from ocssl.methods import Method, MultiCrop
 from ocssl.nn import backbones
 from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
@@ -164,6 +166,22 @@ class LearnerConfig(Options):
         (4, 4, 2)
         """
         return self.early_passes if seen < self.early_images else self.passes
+
+    def cost(self, views: int | None = None) -> Fraction:
+        """Backward passes of each sample in a step, with so many views; unset: those of the configuration.
+
+        >>> print(parse_learner({"strategy": "pocon", "views": 3}).cost())   # two networks are trained
+        6
+        """
+        parts = self.parts()
+        cost = Fraction(getattr(self, "views", 2) if views is None else views)
+        if parts.method is not None and issubclass(parts.method, MultiCrop):
+            cost += self.select(parts.method.Options).small_cost(self.image_size)
+        return parts.strategy.backward_passes * cost
+
+    def step_cost(self) -> int:
+        """Backward passes of a step on a full batch, by which a run plans its length."""
+        return math.ceil(self.cost() * self.batch)
 
     def parts(self) -> Parts:
         """The classes that its names choose."""

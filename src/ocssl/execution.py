@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import StepOutput
 from ocssl.errors import ConfigError
-from ocssl.nn import Encoder, Head
+from ocssl.nn import Dropout, Encoder, Head
 from ocssl.step import TrainState, after_passes, before_passes, train_step
 
 T = TypeVar("T")
@@ -92,11 +92,17 @@ class Graphs:
             # before this one counts against the limit as well.
             torch.compiler.reset()
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+            for root in (state.encoder, state.strategy):
+                for layer in root.modules():
+                    if isinstance(layer, Dropout):  # torch.compile does not draw from a given generator
+                        layer.dropped = torch.compiler.disable(layer.dropped)  # type: ignore[method-assign]
             for module in _networks(state):
                 module.compile(dynamic=False)
             parts = (
                 (state.augment, "scaled"),
                 (state.augment, "apply"),
+                (state.small_augment, "scaled"),
+                (state.small_augment, "apply"),
                 (state.average, "update"),
                 (state, "check_losses"),
             )

@@ -78,6 +78,33 @@ def between_views(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, t
     return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean()
 
 
+@torch.no_grad()
+def each_sample(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
+    """As :func:`between_views`, but the mean of each sample, ``(n,)``.
+
+    Args:
+        loss: of ``(views, n, d)`` and ``(views, n, d)``, to ``(views, n)``.
+        predicted, target: ``(views, n, d)``.
+
+    >>> z = torch.eye(2).repeat(2, 1, 1)
+    >>> each_sample(cosine_losses, z, z).tolist()
+    [-1.0, -1.0]
+    """
+    return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean((0, 1))
+
+
+@full_precision
+def cosine_losses(predicted: Tensor, target: Tensor) -> Tensor:
+    """−cos(predicted, target) of rows ``(..., d)``: ``(...)``."""
+    return -F.cosine_similarity(predicted, target, dim=-1)
+
+
+@full_precision
+def cross_entropies(logits: Tensor, target: Tensor) -> Tensor:
+    """−Σₖ target log softmax(logits) of rows ``(..., k)``: ``(...)``."""
+    return -(target * logits.log_softmax(-1)).sum(-1)
+
+
 def per_view(loss: Callable[[Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
     """The mean over views of a loss of prediction and target, ``(2, n, d)``; the target receives no gradient."""
     return torch.stack([loss(torch.stack(pair)) for pair in zip(predicted, target.detach(), strict=True)]).mean()
@@ -97,12 +124,29 @@ def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
     >>> round(nt_xent(z, z, temperature=1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
+    found, partners = _found_views(views, temperature)
+    return torch.stack([F.nll_loss(found, partner) for partner in partners]).mean()
+
+
+@full_precision
+def nt_xent_losses(*views: Tensor, temperature: float = 0.5) -> Tensor:
+    """:func:`nt_xent` of each sample, ``(n,)``: the mean over its views.
+
+    >>> nt_xent_losses(torch.eye(2), torch.eye(2), temperature=1.0).mul(10_000).round().tolist()
+    [5514.0, 5514.0]
+    """
+    found, partners = _found_views(views, temperature)
+    losses = torch.stack([F.nll_loss(found, partner, reduction="none") for partner in partners])
+    return losses.view(len(partners), len(views), -1).mean((0, 1))
+
+
+def _found_views(views: tuple[Tensor, ...], temperature: float) -> tuple[Tensor, list[Tensor]]:
+    """For each view of each sample the log softmax over all others, and the rows of its partners."""
     rows = F.normalize(torch.cat(views), dim=-1)
     logits = rows @ rows.T / temperature
     logits = logits.masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), float("-inf"))
     row, found = torch.arange(len(rows), device=rows.device), logits.log_softmax(dim=1)
-    shifts = range(len(views[0]), len(rows), len(views[0]))
-    return torch.stack([F.nll_loss(found, row.roll(shift)) for shift in shifts]).mean()
+    return found, [row.roll(shift) for shift in range(len(views[0]), len(rows), len(views[0]))]
 
 
 @full_precision
@@ -248,10 +292,16 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2
     >>> round(info_nce(z[:1], z[:1], z[1:], temperature=1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
+    return info_nce_losses(query, key, queue, temperature).mean()
+
+
+@full_precision
+def info_nce_losses(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2) -> Tensor:
+    """:func:`info_nce` of each query and key: ``(..., n)``."""
     query, key = F.normalize(query, dim=-1), F.normalize(key.detach(), dim=-1)
     positive = (query * key).sum(-1) / temperature
     negatives = (query @ queue.T / temperature).logsumexp(-1)
-    return (torch.logaddexp(positive, negatives) - positive).mean()
+    return torch.logaddexp(positive, negatives) - positive
 
 
 @full_precision

@@ -155,6 +155,14 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
                 said = f"'{owner[name].__qualname__}' and '{part.__qualname__}'"
                 raise ConfigError(f"setting '{name}' is declared twice, in {said}; rename one")
             owner[name] = part
+    validators: dict[str, object] = {}  # of two with one name, pydantic would call one
+    kinds: tuple[type[Options], ...] = (base, *parts)
+    for kind in kinds:
+        for name, found in kind.__pydantic_decorators__.field_validators.items():
+            if validators.setdefault(name, found.func) != found.func:
+                raise ConfigError(
+                    f"validator '{name}' of '{kind.__qualname__}' has the name of another part's; rename it"
+                )
     if not parts:
         return base
     bases: tuple[Any, ...] = (*reversed(parts), base)  # pydantic lists the fields of the last base first

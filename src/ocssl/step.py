@@ -6,7 +6,9 @@ these functions eagerly or capture them once and replay them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,13 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.augment import Augmentation
-from ocssl.batch import Step, StepOutput
+from ocssl.batch import Batch, Step, StepOutput
 from ocssl.checkpoint import sub_state
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
-from ocssl.nn import Average, Encoder
+from ocssl.methods import MultiCrop
+from ocssl.nn import Average, Encoder, Features
+from ocssl.nn.dropout import drawing_from
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
@@ -38,6 +42,7 @@ class TrainState:
         average: of the network that is deployed; None: that network itself is deployed.
         group: the processes that train together.
         nonfinite: scalar int64 on the device, 0 while every loss was finite; see :meth:`check_losses`.
+        small_augment: makes the small crops of a method with multi-crop; None: it has none.
     """
 
     encoder: Encoder
@@ -52,11 +57,27 @@ class TrainState:
     group: ProcessGroup
     steps: Tensor
     nonfinite: Tensor
+    small_augment: Augmentation | None = None
 
     @property
     def device(self) -> torch.device:
         """Where everything lives."""
         return self.generator.device
+
+    @contextmanager
+    def forward_pass(self) -> Iterator[None]:
+        """The precision in which networks run, and the generator from which dropout draws."""
+        autocast = torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None)
+        with autocast, drawing_from(self.generator):
+            yield
+
+    def small_features(self, batch: Batch, joint: bool) -> Features | None:
+        """The encoder's features of new small crops, ``(small_views, b, …)``; None for a method without multi-crop."""
+        method = self.strategy.method
+        if self.small_augment is None or not isinstance(method, MultiCrop):
+            return None
+        crops = self.small_augment(batch.images, views=method.small_views, generator=self.generator)
+        return self.encoder(crops, joint)  # type: ignore[no-any-return]
 
     @cached_property
     def encoders(self) -> list[Encoder]:
@@ -152,10 +173,12 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     views = state.augment(batch.images, views=strategy.views, generator=state.generator)
     mixed = strategy.mix(views, batch, state.generator)
 
-    with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+    with state.forward_pass():
         joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
         features = strategy.encode(encoder, mixed, joint)
-        losses = strategy.losses(Step(batch, mixed, features, state.generator))
+        step = Step(batch, mixed, features, state.generator, state.small_features(batch, joint))
+        losses = strategy.losses(step)
+        sample_losses = _sample_losses(state, step)
     total = _total(losses)
 
     state.optimizer.zero_grad()
@@ -166,12 +189,14 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     with torch.no_grad():
         parts = {name: loss.detach() for name, loss in losses.items()}
         state.check_losses([*parts.values()])
-        cbp = sum(network.cbp for network in state.encoders) - passes_before
-        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp)
+        cbp = math.ceil(sum(network.cbp for network in state.encoders) - passes_before)
+        output = StepOutput(batch, views, features.detach(), parts | {"total": total.detach()}, cbp, sample_losses)
         if strategy.method is not None:
             strategy.method.after_step(output, encoder)
         strategy.after_step(output, encoder, state.memory)
         if state.memory is not None:
+            if sample_losses is not None and batch.slots is not None:
+                state.memory.update_losses(batch.slots, sample_losses[batch.replay])
             state.memory.after_step(output)
         if state.average is not None:
             state.average.update(strategy.deployed(encoder))
@@ -193,10 +218,21 @@ def _total(losses: Mapping[str, Tensor]) -> Tensor:
 
 
 @torch.no_grad()
+def _sample_losses(state: TrainState, step: Step) -> Tensor | None:
+    """The loss of each sample, where the memory needs it."""
+    if state.memory is None or not state.memory.needs_losses:
+        return None
+    losses = state.strategy.sample_losses(step)
+    if losses.shape != (len(step.batch),):
+        raise ConfigError(f"sample_losses() must return ({len(step.batch)},), not {tuple(losses.shape)}")
+    return losses
+
+
+@torch.no_grad()
 def before_passes(state: TrainState, stream: Tensor) -> None:
     """Before the passes: some strategies let newcomers into the memory at once."""
     if state.memory is not None and state.strategy.insert_at == "before":
-        with torch.autocast(state.device.type, dtype=state.autocast, enabled=state.autocast is not None):
+        with state.forward_pass():
             columns = state.strategy.features_before(state.augment.normalize(stream), state.encoder)
         state.memory.insert(stream, columns, state.generator)
 
@@ -205,5 +241,8 @@ def before_passes(state: TrainState, stream: Tensor) -> None:
 def after_passes(state: TrainState, stream: Tensor, output: StepOutput) -> None:
     """After the passes: the others let them in now, with what the last pass knew of them."""
     if state.memory is not None and state.strategy.insert_at == "after":
-        state.memory.insert(stream, state.strategy.features_after(output), state.generator)
+        columns = state.strategy.features_after(output)
+        if output.sample_losses is not None:
+            columns = {**columns, "losses": output.sample_losses[output.batch.fresh]}
+        state.memory.insert(stream, columns, state.generator)
     state.strategy.after_minibatch(state.encoder)

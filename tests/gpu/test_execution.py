@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import ocssl
-from ocssl import methods, strategies
+from ocssl import memory, methods, strategies
+from ocssl.batch import Step
+from ocssl.losses import negative_cosine
+from ocssl.methods import MultiCrop, SimSiam
+from ocssl.nn import Dropout
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -104,3 +109,38 @@ def test_low_precision_stays_near_full_precision() -> None:
     stream = images(200)
     low, full = (learner("er", "graph", precision).partial_fit(stream) for precision in ("bf16", "fp32"))
     assert abs(low.losses["total"] - full.losses["total"]) < 0.05
+
+
+class Dropping(SimSiam):
+    def projector(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(self.dims.feature, self.dims.output), Dropout(0.3))
+
+
+class SmallCrops(MultiCrop, SimSiam):
+    class Options(MultiCrop.Options, SimSiam.Options):
+        pass
+
+    def loss(self, step: Step) -> torch.Tensor:
+        assert step.small is not None
+        return super().loss(step) + negative_cosine(step.small.through(self.predictor), step.features.projected.mean(0))
+
+
+class Hardest(memory.Memory):
+    needs_losses = True
+
+    def assign_slots(self, n: int, generator: torch.Generator) -> torch.Tensor:
+        return self.highest(self.columns["losses"], n)
+
+
+@pytest.mark.parametrize("execution", ["graph", "compiled"])
+@pytest.mark.parametrize(
+    "settings", [{"method": "dropping"}, {"method": "small-crops", "small_side": 0.4}, {"memory": "hardest"}], ids=str
+)
+def test_dropout_small_crops_and_losses_of_samples_are_captured(monkeypatch, settings, execution: str) -> None:
+    monkeypatch.setitem(methods.registry._entries, "dropping", Dropping)
+    monkeypatch.setitem(methods.registry._entries, "small-crops", SmallCrops)
+    monkeypatch.setitem(memory.registry._entries, "hardest", Hardest)
+    eager, other = (learner("er", how, **settings).partial_fit(images(200)) for how in ("eager", execution))
+    assert torch.equal(eager.train_state.generator.get_state(), other.train_state.generator.get_state())
+    assert eager.budget == other.budget
+    assert other.losses["total"] == pytest.approx(eager.losses["total"], rel=0.02, abs=0.02)

@@ -362,6 +362,22 @@ class Comparing(nn.Module):
         return self.norm(self.conv(images)).relu().mean((2, 3))
 
 
+class SlowWeights(SGD):
+    """Lookahead, whose slow weights do not begin as zeros."""
+
+    def __init__(self, parameters, options, *, fused=False) -> None:
+        super().__init__(parameters, options, fused=fused)
+        self.slow = [parameter.detach().clone() for parameter in self.parameters]
+
+    def moments(self):
+        return super().moments() | {f"slow.{i}": slow for i, slow in enumerate(self.slow)}
+
+
+def test_an_optimiser_whose_reset_zeroes_what_is_not_zero_at_the_start_is_caught(faulty) -> None:
+    with pytest.raises(AssertionError, match=r"reset\(\) leaves \['slow.0', .* unlike a new optimiser's"):
+        check_optimizer(faulty(SlowWeights))
+
+
 class WithDropout(Comparing):
     def __init__(self, options, image_size) -> None:
         super().__init__(options, image_size)
@@ -372,7 +388,7 @@ class WithDropout(Comparing):
     ("kind", "complaint"),
     [
         (Comparing, "the features of an image depend on the images that are encoded with it"),
-        (WithDropout, "two runs from one seed differ, .* not from torch's own, as dropout does"),
+        (WithDropout, "two runs from one seed differ, .* not from torch's own, as nn.Dropout does"),
     ],
 )
 def test_a_faulty_backbone_is_caught(faulty, kind: type[nn.Module], complaint: str) -> None:

@@ -49,7 +49,7 @@ def test_every_run_trains_on_sixty_images_for_ten_that_arrive_one_class_after_an
         (10, 60)
     }
     train = load_splits(configs[0], torch.device("cpu")).train
-    schedule = make_schedule(configs[0], train, views=2)
+    schedule = make_schedule(configs[0], train)
     length = STREAM // 20 if changes else STREAM
     assert schedule.borders == tuple(range(length // 18, length + 1, length // 18))
     assert sorted(schedule.experiences) == [(label,) for label in range(len(CLASSES))]

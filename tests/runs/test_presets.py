@@ -8,6 +8,8 @@ from ocssl import data
 from ocssl.config import parse_learner
 from ocssl.errors import ConfigError
 from ocssl.results.published import read_csv
+from ocssl.runs.config import parse
+from ocssl.runs.naming import run_name
 from ocssl.runs.presets import is_papers_budget, online_cost, resolve
 
 
@@ -84,13 +86,15 @@ def test_the_authors_protocol_is_the_learners_authors_variant() -> None:
         ({"strategy": "cmp", "budget": "low"}, 10, 1, 6),
         ({"strategy": "pfr", "budget": "low", "views": 3}, 10, 2, 3),
         ({"stream": "iid", "method": "emp", "budget": "high", "views": 8}, 34, 1, 8),
+        ({"strategy": "pocon", "budget": "low", "views": 3}, 10, 1, 3),  # two networks are trained
     ],
 )
 def test_parts_that_the_paper_lacks_have_the_cost_of_its_budgets(given, batch, passes, views) -> None:
     config = resolve(given)
     assert (config.learner.batch, config.learner.passes, config.to_dict()["views"]) == (batch, passes, views)
     papers = {"low": 60, "high": 828}[given["budget"]]  # passes of a network for each stream minibatch
-    cost = views * batch * (online_cost(config)[2] if config.iid else passes)
+    networks = 2 if config.strategy == "pocon" else 1
+    cost = networks * views * batch * (online_cost(config)[2] if config.iid else passes)
     assert 0.97 * papers <= cost <= papers
     assert is_papers_budget(config)
 
@@ -103,6 +107,14 @@ def test_a_strategys_own_settings_of_a_budget_count_where_they_are_read() -> Non
     other = resolve({"strategy": "multiview-r", "method": "simclr", "budget": "low"}).to_dict()
     assert other["views"] == 2
     assert "rate_weight" not in other
+
+
+def test_a_strategy_of_twice_the_cost_does_not_have_the_papers_budget_at_its_b_and_n_p() -> None:
+    with pytest.raises(ConfigError, match="strategy 'pocon' with 2 views cannot have the paper's low budget"):
+        resolve({"strategy": "pocon", "budget": "low"})
+    earlier = parse({"strategy": "pocon", "budget": "low", "batch": 10, "passes": 3})  # runs of before can be resumed
+    assert not is_papers_budget(earlier)
+    assert run_name(earlier) == "cifar100-simsiam-pocon-low-clean-seed0"
 
 
 @pytest.mark.parametrize("views", [2, 5])

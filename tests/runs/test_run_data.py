@@ -95,7 +95,7 @@ def test_a_stream_whose_borders_lie_inside_minibatches_is_refused(
     monkeypatch.setitem(data.streams.registry._entries, "carrying", Carrying)
     config = resolve({"stream": "carrying", "stream_batch": 10, "batch": 30})
     with pytest.raises(ConfigError, match="experience 0 of stream 'carrying' ends at sample 129, inside a minibatch"):
-        make_schedule(config, train, views=2)
+        make_schedule(config, train)
 
 
 def test_a_stream_that_cannot_be_built_as_a_run_does_is_refused(train: Subset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,11 +106,11 @@ def test_a_stream_that_cannot_be_built_as_a_run_does_is_refused(train: Subset, m
     monkeypatch.setitem(data.streams.registry._entries, "unasked", Unasked)
     config = resolve({"stream": "unasked", "stream_batch": 10, "batch": 30})
     with pytest.raises(ConfigError, match=r"build\(\) of Unasked cannot be called as a run does \(.*'indices'\); its"):
-        make_schedule(config, train, views=2)
+        make_schedule(config, train)
 
 
 def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:
-    schedule = make_schedule(settings(), train, views=2)
+    schedule = make_schedule(settings(), train)
     stream = data.streams.class_incremental(train.dataset.labels, 10, indices=train.indices, stream_batch=10)
     assert schedule.borders == stream.borders == tuple(range(90, 901, 90))
     whole = torch.cat(list(stream))
@@ -123,22 +123,22 @@ def test_the_schedule_is_the_stream_cut_anywhere(train: Subset) -> None:
 
 def test_passes_of_the_first_images_are_planned(train: Subset) -> None:
     early = {"passes": 1, "early_passes": 4, "early_images": 295}
-    schedule = make_schedule(settings(**early), train, views=2)
+    schedule = make_schedule(settings(**early), train)
     assert schedule.cbp == 2 * 30 * (4 * 30 + 60)
-    part = make_schedule(settings(**early, cbp=2 * 30 * (4 * 30 + 7) + 59), train, views=2)
+    part = make_schedule(settings(**early, cbp=2 * 30 * (4 * 30 + 7) + 59), train)
     assert (len(part), part.cbp) == (370, 2 * 30 * (4 * 30 + 7))
     with pytest.raises(ConfigError, match="from 240 to 10800 CBP, not 239"):
-        make_schedule(settings(**early, cbp=239), train, views=2)
+        make_schedule(settings(**early, cbp=239), train)
     with pytest.raises(ConfigError, match="not 10860"):
-        make_schedule(settings(**early, cbp=10860), train, views=2)
+        make_schedule(settings(**early, cbp=10860), train)
     with pytest.raises(ConfigError, match="no early_passes"):
-        make_schedule(settings(stream="iid", **early), train, views=2)
+        make_schedule(settings(stream="iid", **early), train)
     with pytest.raises(ConfigError, match="set early_images, too"):
         settings(early_passes=2)
 
 
 def test_a_stream_without_sharp_borders_has_the_same_samples_and_cost(train: Subset) -> None:
-    sharp, blurred = (make_schedule(settings(stream=name), train, views=2) for name in ("class-incremental", "blurred"))
+    sharp, blurred = (make_schedule(settings(stream=name), train) for name in ("class-incremental", "blurred"))
     assert blurred.cbp == sharp.cbp
     assert blurred.fingerprint != sharp.fingerprint
     assert torch.equal(blurred.indices(0, 900).sort().values, train.indices)
@@ -148,7 +148,7 @@ def test_a_stream_without_sharp_borders_has_the_same_samples_and_cost(train: Sub
 @pytest.mark.parametrize("stream", ["class-incremental", "blurred", "iid"])
 def test_the_order_inside_experiences_can_be_that_of_the_runs_seed(train: Subset, stream: str) -> None:
     def made(**given: object) -> Schedule:
-        return make_schedule(settings(stream=stream, **given), train, views=2)
+        return make_schedule(settings(stream=stream, **given), train)
 
     usual, first, second = made(seed=2), made(seed=1, sample_order="seed"), made(seed=2, sample_order="seed")
     assert made(seed=1).fingerprint == usual.fingerprint
@@ -169,17 +169,15 @@ def test_the_usual_order_is_in_no_digest() -> None:
 
 
 def test_an_ordered_stream_follows_a_column_of_the_data_set(train: Subset) -> None:
-    plain = make_schedule(settings(stream="ordered"), train, views=2)
+    plain = make_schedule(settings(stream="ordered"), train)
     assert torch.equal(plain.indices(0, 900), train.indices)
-    backwards = make_schedule(settings(stream="ordered", sort_by="age"), train, views=2)
+    backwards = make_schedule(settings(stream="ordered", sort_by="age"), train)
     assert torch.equal(backwards.indices(0, 900), train.indices.flip(0))
     assert backwards.experiences[0] == (18, 19)
 
 
 def test_iid_training_costs_what_the_stream_would(train: Subset) -> None:
-    online, iid = (
-        make_schedule(settings(stream=name, batch=37), train, views=2) for name in ("class-incremental", "iid")
-    )
+    online, iid = (make_schedule(settings(stream=name, batch=37), train) for name in ("class-incremental", "iid"))
     assert iid.cbp == online.cbp
     assert len(iid) * 2 == iid.cbp
     assert len(iid.borders) == 1
@@ -190,7 +188,7 @@ def test_iid_training_costs_what_the_stream_would(train: Subset) -> None:
 
 def test_iid_training_costs_no_more_than_a_stream_that_drops_incomplete_minibatches(train: Subset) -> None:
     online, iid = (
-        make_schedule(settings(stream=name, stream_batch=8, batch=8, **more), train, views=2)
+        make_schedule(settings(stream=name, stream_batch=8, batch=8, **more), train)
         for name, more in (("class-incremental", {"strategy": "finetune"}), ("iid", {}))
     )
     assert online.cbp == 2 * 8 * 2 * (10 * (90 // 8))
@@ -201,17 +199,17 @@ def test_iid_training_costs_no_more_than_a_stream_that_drops_incomplete_minibatc
 def test_a_total_cbp_ends_the_stream_within_one_batch_and_counts_what_was_spent_before(
     train: Subset, stream: str
 ) -> None:
-    schedule = make_schedule(settings(stream=stream, cbp=7_777), train, views=2, spent=1_000)
+    schedule = make_schedule(settings(stream=stream, cbp=7_777), train, spent=1_000)
     least_step = 2 * 30 * (1 if stream == "iid" else 2)
     assert 0 <= 6_777 - schedule.cbp < least_step
     with pytest.raises(ConfigError, match="1000 were spent before"):
-        make_schedule(settings(stream=stream, cbp=1_000), train, views=2, spent=1_000)
+        make_schedule(settings(stream=stream, cbp=1_000), train, spent=1_000)
 
 
 def test_a_stream_cannot_spend_more_than_it_has(train: Subset) -> None:
     with pytest.raises(ConfigError, match="can spend from 120 to 10800 CBP"):
-        make_schedule(settings(cbp=20_000), train, views=2)
-    assert make_schedule(settings(cbp=20_000, stream="iid"), train, views=2).cbp == 19_980
+        make_schedule(settings(cbp=20_000), train)
+    assert make_schedule(settings(cbp=20_000, stream="iid"), train).cbp == 19_980
 
 
 # ---------------------------------------------------------------------- reading ahead

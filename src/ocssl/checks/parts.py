@@ -45,7 +45,8 @@ def check_memory(name: str, **options: Any) -> None:
         numbers = torch.arange(seen, seen + n) + 1  # an empty slot has 0
         images = numbers.to(torch.uint8)[:, None, None, None].expand(n, *image_shape)
         features = torch.randn(n, 6, generator=generator)
-        subject.add(images, {"features": features, "number": numbers}, generator)
+        losses = {"losses": torch.rand(n, generator=generator)} if kind.needs_losses else {}
+        subject.add(images, {"features": features, "number": numbers, **losses}, generator)
         seen += n
         filled = min(seen, capacity)
         assert len(subject) == filled, f"after {seen} samples it should hold {filled}, not {len(subject)}"
@@ -59,6 +60,8 @@ def check_memory(name: str, **options: Any) -> None:
         assert torch.equal(subject.images[:filled, 0, 0, 0].long(), kept), "image and columns of a slot got mixed up"
         drawn = sampled(subject, min(4, filled), generator)
         subject.update_features(drawn, torch.randn(len(drawn), 6, generator=generator))
+        if kind.needs_losses:
+            subject.update_losses(drawn, torch.rand(len(drawn), generator=generator))
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
     _goes_on_after_loading(subject, build())
 
@@ -70,7 +73,8 @@ def _goes_on_after_loading(subject: memory.Memory, copy: memory.Memory) -> None:
     for twin in (subject, copy):
         again = torch.Generator().manual_seed(1)
         new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8)
-        twin.add(new, {"features": torch.randn(5, 6, generator=again)}, again)
+        losses = {"losses": torch.rand(5, generator=again)} if twin.needs_losses else {}
+        twin.add(new, {"features": torch.randn(5, 6, generator=again), **losses}, again)
         draws.append(twin.sample(4, again))
     advice = "draw from the generator that is passed, and keep state in own_columns() or extra_state()"
     for key, tensor in subject.state_dict().items():
@@ -140,6 +144,11 @@ def check_optimizer(name: str, **options: Any) -> None:
         steps(twin, seed=1)
     same = all(torch.equal(p, other) for p, other in zip(subject.parameters, copy.parameters, strict=True))
     assert same, "a restored optimiser goes on differently; return its state from moments(), or from its schedule"
+
+    subject.reset()
+    new = kind(subject.parameters, settings).moments()
+    left = [key for key, tensor in subject.moments().items() if not torch.equal(tensor, new[key])]
+    assert not left, f"reset() leaves {left[:5]} unlike a new optimiser's, by zeroing them; override it"
 
 
 def check_stream(name: str, **options: Any) -> None:

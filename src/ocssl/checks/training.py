@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -211,8 +213,8 @@ def _repeats_however_it_is_called(build: Build) -> None:
         _assert_same(first, watched, "calling transform changes what is learned")
     except AssertionError:  # the reason may be a simpler one
         second = build(seed=0).partial_fit(stream)
-        advice = "draw from the generator that is passed, not from torch's own, as dropout does"
-        _assert_same(first, second, "two runs from one seed differ", advice)
+        advice = "draw from the generator that is passed, not from torch's own, as nn.Dropout does"
+        _assert_same(first, second, "two runs from one seed differ", f"{advice}; ocssl.nn has one that does not")
         raise
 
 
@@ -230,11 +232,11 @@ def _goes_on_after_saving(build: Build) -> None:
 def _counts_its_budget(build: Build) -> None:
     """Count at every network of the backbone's kind the rows through which a gradient goes."""
     learner = build()
-    train_state, rows = learner.train_state, [0]
+    train_state, rows, counted = learner.train_state, [Fraction(0)], 0
 
-    def passed(network: nn.Module, inputs: object, output: Tensor) -> None:
+    def passed(network: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         def arrived(gradient: Tensor) -> None:
-            rows[0] += len(gradient)
+            rows[0] += Fraction(len(gradient) * inputs[0][0, 0].numel(), learner.config.image_size**2)
 
         if output.requires_grad:
             output.register_hook(arrived)
@@ -248,23 +250,26 @@ def _counts_its_budget(build: Build) -> None:
     step = learner.executor.step
 
     def kept(stream: Tensor) -> StepOutput:
+        nonlocal counted
         outputs.append(step(stream))
+        counted += math.ceil(rows[0])  # small crops count as their share of the pixels
+        rows[0] = Fraction(0)
         return outputs[-1]
 
     learner.executor.step = kept  # type: ignore[method-assign]
     learner.partial_fit(small_stream(27))
     last = outputs[-1]
     learner.flush()  # a smaller minibatch, of an odd number
-    assert learner.budget.spent == rows[0], (
-        f"{learner.budget.spent} CBP were charged, but a gradient went through {rows[0]} views; call encoders as a "
+    assert learner.budget.spent == counted, (
+        f"{learner.budget.spent} CBP were charged, but a gradient went through {counted} views; call encoders as a "
         "whole, and make further trained ones with setup.trained_copy()"
     )
     strategy = train_state.strategy
-    planned = strategy.cost * learner.config.batch
+    planned = learner.config.step_cost()
     complete = strategy.composition == "stream" or last.batch.slots is not None
     assert last.cbp == planned or not complete, (
-        f"a step cost {last.cbp} CBP, but {planned} are planned for it; return the backward passes of each sample from "
-        "the property cost"
+        f"a step cost {last.cbp} CBP, but {planned} are planned for it; set the strategy's class attribute "
+        "backward_passes to those of each view"
     )
     steps = sum(learner.config.passes_at(seen) for seen in range(0, 27, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
@@ -409,11 +414,14 @@ def _uses_every_view(learner: Learner) -> None:
     batch = Batch(small_stream(6), stream=6)
     views = train_state.augment(batch.images, views=method.views, generator=train_state.generator).requires_grad_()
     for joint in (True, False):
-        features = train_state.encoder(views, joint)
-        loss = method.loss(Step(batch, views, features, train_state.generator))
+        with train_state.forward_pass():
+            features, small = train_state.encoder(views, joint), train_state.small_features(batch, joint)
+            loss = method.loss(Step(batch, views, features, train_state.generator, small))
         assert loss.shape == (), f"the loss must be one number, not {tuple(loss.shape)}"
         assert loss.isfinite(), f"the loss is {loss}"
-        (gradient,) = torch.autograd.grad(loss, views)
+        gradient, *crops = torch.autograd.grad(loss, [views] + ([] if small is None else [small.projected]))
+        idle = [crop for part in crops for crop, own in enumerate(part) if not own.any()]
+        assert not idle, f"the loss gives small crops {idle} no gradient, but all are made; use every one in step.small"
         unused = [view for view, part in enumerate(gradient) if not part.any()]
         assert not unused, (
             f"with {len(views)} views, the loss gives views {unused} no gradient, but all are charged; use every view"

@@ -124,6 +124,9 @@ class Memory:
     needs_features: ClassVar[bool] = False
     """Whether the policy reads the ``"features"`` column."""
 
+    needs_losses: ClassVar[bool] = False
+    """Whether the policy reads the loss of each sample, in a column ``"losses"`` that is written for it."""
+
     host_work: ClassVar[bool] = False
     """Whether the policy reads values back to the host, which a captured step cannot do."""
 
@@ -145,8 +148,10 @@ class Memory:
                 raise ConfigError(
                     f"column '{name}' must be a Column with a tuple for its shape, Column((8,)), not {column}"
                 )
-        if taken := columns.keys() & {"images", "featured", "born"}:
+        own = {"losses": Column(())} if self.needs_losses else {}
+        if taken := columns.keys() & {"images", "featured", "born", *own}:
             raise ConfigError(f"column '{min(taken)}' is one of the memory's own; choose another name")
+        columns |= own
         if self.needs_features and "features" not in columns:
             raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
         rows = capacity + staging
@@ -190,6 +195,25 @@ class Memory:
         :meth:`sample` relies on it. Tensor work of fixed shape only.
         """
         raise NotImplementedError
+
+    def highest(self, scores: Tensor, n: int) -> Tensor:
+        """What :meth:`assign_slots` returns where the samples with the highest scores are kept, stored and new.
+
+        Args:
+            scores: of every row, ``(capacity + staging,)``, such as a column.
+        """
+        stored, new = self.slots < self.arrived.clamp(max=self.capacity), self.slots >= self.capacity
+        present = stored | (new & (self.slots < self.capacity + n))
+        surplus = self.arrived.clamp(max=self.capacity) + n - self.capacity
+        rank = scores.masked_fill(~present, float("inf")).argsort(stable=True).argsort()
+        return self.slots_for(present & (rank >= surplus), n)
+
+    def slots_for(self, kept: Tensor, n: int) -> Tensor:
+        """What :meth:`assign_slots` returns where the given rows are kept, ``(capacity + staging,)``, no others."""
+        free = (~kept[: self.capacity]).int().argsort(stable=True, descending=True)[:n]
+        survivor = kept[self.capacity : self.capacity + n]
+        rank = (survivor.cumsum(0) - 1).clamp(min=0)
+        return torch.where(survivor, free[rank], self.capacity + self.slots[:n])
 
     def after_step(self, output: StepOutput) -> None:
         """Called after each training step, for policies that write columns of the samples in ``output.batch.slots``."""
@@ -277,6 +301,12 @@ class Memory:
         self.featured.index_fill_(0, slots, True)
         self.on_write(slots)
 
+    def update_losses(self, slots: Tensor, losses: Tensor) -> None:
+        """Store the losses ``(n,)`` of the samples in the given slots, all different."""
+        stored = self.columns["losses"]
+        stored[self._layout("losses").local(slots)] = losses.to(stored.dtype)
+        self.on_write(slots)
+
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -304,7 +334,8 @@ class Memory:
         return {"images": self.images, "featured": self.featured, "born": self.born, **self.columns}
 
     def _layout(self, name: str) -> RowLayout:
-        compared = (name == "features" and self.needs_features) or name in self.own_columns()
+        needed = {"features": self.needs_features, "losses": self.needs_losses}
+        compared = needed.get(name, False) or name in self.own_columns()
         return self._kept_by_all if compared or name in ("featured", "born") else self._divided
 
     def _saved_as(self, name: str) -> str:

@@ -60,11 +60,7 @@ class MinRed(Memory):
         """Drop the surplus, then assign the free slots to the new samples that were not dropped."""
         filled = self.slots[: self.capacity] < self.arrived
         waiting = self.slots[self.capacity :] < self.capacity + n
-        kept = self._kept(filled, waiting, n)
-        free = (~kept[: self.capacity]).int().argsort(stable=True, descending=True)[:n]
-        survivor = kept[self.capacity : self.capacity + n]
-        rank = (survivor.cumsum(0) - 1).clamp(min=0)
-        return torch.where(survivor, free[rank], self.capacity + self.slots[:n])
+        return self.slots_for(self._kept(filled, waiting, n), n)
 
     def _kept(self, filled: Tensor, waiting: Tensor, n: int) -> Tensor:
         """Rows of stored and new samples that stay, ``(capacity + staging,)``."""

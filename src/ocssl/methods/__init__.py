@@ -9,6 +9,7 @@
 from ocssl.methods.base import Dims, Method, register, registry
 from ocssl.methods.simsiam import SimSiam
 from ocssl.methods.simclr import SimCLR
+from ocssl.methods.multicrop import MultiCrop
 from ocssl.methods.target import TargetMethod
 from ocssl.methods.byol import BYOL
 from ocssl.methods.moco import MoCo
@@ -30,6 +31,7 @@ __all__ = [
     "LeJEPA",
     "Method",
     "MoCo",
+    "MultiCrop",
     "SimCLR",
     "SimSiam",
     "SwAV",

@@ -63,6 +63,13 @@ class Method(nn.Module):
         """The loss over all views of all samples of a step, a scalar."""
         raise NotImplementedError
 
+    def sample_losses(self, step: Step) -> Tensor:
+        """The loss of each sample of a step, ``(n,)``, after :meth:`loss`. Gradients are off, and nothing is drawn.
+
+        Only memories that select by losses need it.
+        """
+        raise ConfigError(f"method '{type(self).__name__}' has no loss of each sample; choose another memory")
+
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Update target networks, queues and centres, in place, after the optimiser's step. Gradients are off."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ocssl.batch import Step
-from ocssl.losses import between_views, negative_cosine
+from ocssl.losses import between_views, cosine_losses, each_sample, negative_cosine
 from ocssl.methods.base import Dims, register
 from ocssl.methods.target import TargetMethod
 from ocssl.nn import mlp, predictor
@@ -39,6 +39,11 @@ class BYOL(TargetMethod):
         """2 − 2 cos of each view's prediction and the target network's features of the other views."""
         predicted = step.features.through(self.predictor)
         return 2 + 2 * between_views(negative_cosine, predicted, self.target_features(step).projected)
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """2 − 2 cos of each sample."""
+        predicted = step.features.through(self.predictor)
+        return 2 + 2 * each_sample(cosine_losses, predicted, self.target_features(step).projected)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """2 − 2 cos."""

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocssl.batch import Step, StepOutput
-from ocssl.losses import between_views, prototype_scores, soft_cross_entropy
+from ocssl.losses import between_views, cross_entropies, each_sample, prototype_scores, soft_cross_entropy
 from ocssl.methods.base import Dims, register
 from ocssl.methods.target import TargetMethod
 from ocssl.nn import Encoder, mlp
@@ -54,10 +54,16 @@ class DINO(TargetMethod):
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy of each view and the target network's distributions of the others."""
+        return between_views(soft_cross_entropy, *self._logits_and_target(step))
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """The cross-entropies of each sample."""
+        return each_sample(cross_entropies, *self._logits_and_target(step))
+
+    def _logits_and_target(self, step: Step) -> tuple[Tensor, Tensor]:
         scores = prototype_scores(step.features.projected, self.prototypes) / self.temperature
         self._scores = theirs = prototype_scores(self.target_features(step).projected, self.target_prototypes)
-        target = ((theirs - self.centre) / self.target_temperature).softmax(-1)
-        return between_views(soft_cross_entropy, scores, target)
+        return scores, ((theirs - self.centre) / self.target_temperature).softmax(-1)
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Move the target network, its prototypes and the centre."""

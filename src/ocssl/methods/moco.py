@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocssl.batch import Step, StepOutput
-from ocssl.losses import contrastive_distillation, full, info_nce
+from ocssl.losses import contrastive_distillation, full, info_nce, info_nce_losses
 from ocssl.methods.base import Dims, register
 from ocssl.methods.target import TargetMethod
 from ocssl.nn import Encoder, mlp
@@ -55,9 +55,19 @@ class MoCo(TargetMethod):
 
     def loss(self, step: Step) -> Tensor:
         """InfoNCE of each view and the target network's features of the other views."""
-        self._keys = keys = self.target_features(step).projected
-        others = torch.stack([keys.roll(shift, 0) for shift in range(1, len(keys))])
+        self._keys = self.target_features(step).projected
+        others = self._others(self._keys)
         return info_nce(step.features.projected, others, self.queue, temperature=self.temperature)
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """InfoNCE of each sample."""
+        others = self._others(self.target_features(step).projected)
+        return info_nce_losses(step.features.projected, others, self.queue, self.temperature).mean((0, 1))
+
+    @staticmethod
+    def _others(keys: Tensor) -> Tensor:
+        """For each view, the keys of every other view in turn: ``(views − 1, views, n, d)``."""
+        return torch.stack([keys.roll(shift, 0) for shift in range(1, len(keys))])
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Move the target network, and put the keys into the queue, in place of the oldest."""

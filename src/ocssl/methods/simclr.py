@@ -12,7 +12,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ocssl.batch import Step
-from ocssl.losses import contrastive_distillation, nt_xent, per_view
+from ocssl.losses import contrastive_distillation, nt_xent, nt_xent_losses, per_view
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
@@ -45,6 +45,10 @@ class SimCLR(Method):
     def loss(self, step: Step) -> Tensor:
         """NT-Xent over all views of the batch."""
         return nt_xent(*step.features.projected, temperature=self.temperature)
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """NT-Xent of each sample."""
+        return nt_xent_losses(*step.features.projected, temperature=self.temperature)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """NT-Xent between prediction and target, averaged over the views."""

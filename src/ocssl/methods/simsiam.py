@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ocssl.batch import Step
-from ocssl.losses import between_views, negative_cosine
+from ocssl.losses import between_views, cosine_losses, each_sample, negative_cosine
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import predictor
 
@@ -31,6 +31,11 @@ class SimSiam(Method):
         """The negative cosine of each view's prediction and the other views."""
         features = step.features
         return between_views(negative_cosine, features.through(self.predictor), features.projected)
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """The negative cosines of each sample."""
+        features = step.features
+        return each_sample(cosine_losses, features.through(self.predictor), features.projected)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocssl.batch import Step, StepOutput
-from ocssl.losses import between_views, prototype_scores, sinkhorn, soft_cross_entropy
+from ocssl.losses import between_views, cross_entropies, each_sample, prototype_scores, sinkhorn, soft_cross_entropy
 from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import Encoder, mlp
 from ocssl.options import setting
@@ -45,8 +45,15 @@ class SwAV(Method):
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy between the codes of each view and the predictions from the others."""
+        return between_views(soft_cross_entropy, *self._logits_and_codes(step))
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """The cross-entropies of each sample."""
+        return each_sample(cross_entropies, *self._logits_and_codes(step))
+
+    def _logits_and_codes(self, step: Step) -> tuple[Tensor, Tensor]:
         scores = prototype_scores(step.features.projected, self.prototypes)
-        return between_views(soft_cross_entropy, scores / self.temperature, sinkhorn(scores, self.epsilon))
+        return scores / self.temperature, sinkhorn(scores, self.epsilon)
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Bring the prototypes back to length 1."""

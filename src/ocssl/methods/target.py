@@ -24,6 +24,7 @@ class TargetMethod(Method):
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__(dims, options)
         self.target_tau = (options or self.Options()).target_tau
+        self._seen: tuple[Step, Features] | None = None  # from the loss of a step to its end
 
     def begin(self, encoder: Encoder) -> None:
         """Copy the encoder."""
@@ -31,9 +32,12 @@ class TargetMethod(Method):
 
     @torch.no_grad()
     def target_features(self, step: Step) -> Features:
-        """The target network's features of all views of the step."""
-        return self.target(step.views, step.features.joint)  # type: ignore[no-any-return]
+        """The target network's features of all views of the step, from one pass."""
+        if self._seen is None or self._seen[0] is not step:
+            self._seen = step, self.target(step.views, step.features.joint)
+        return self._seen[1]
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Move the target network towards the encoder."""
+        self._seen = None
         ema_update(self.target, encoder, self.target_tau)

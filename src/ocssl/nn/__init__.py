@@ -12,6 +12,7 @@ from ocssl.nn.backbones import build_backbone, register as register_backbone
 from ocssl.nn.resnet import ResNet18
 from ocssl.nn.convnet import ConvNet
 from ocssl.nn.efficientnet import EfficientNetLite0
+from ocssl.nn.dropout import Dropout
 from ocssl.nn.ema import Average, ema_update, frozen_copy
 from ocssl.nn.encoder import Encoder, Features, channels_last
 from ocssl.nn.heads import Head, mlp, predictor, projector
@@ -21,6 +22,7 @@ from ocssl.nn.renormalised import Renormalised
 __all__ = [
     "Average",
     "ConvNet",
+    "Dropout",
     "EfficientNetLite0",
     "Encoder",
     "Features",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -90,8 +91,10 @@ class Encoder(nn.Module):
         self.group = current()
         self.second = False
         """Whether a strategy trains this network besides the main one."""
-        self.cbp = 0
-        """Backward passes so far: views through which a gradient went."""
+        self.image_size: int | None = None
+        """Side of a view that counts as one backward pass; None: views of any size do."""
+        self.cbp: int | Fraction = 0
+        """Backward passes so far: views through which a gradient went, smaller ones by their share of the pixels."""
         self.heads_only = False
         """Whether no gradient goes through the backbone, so that only the projector and other heads learn."""
 
@@ -105,10 +108,11 @@ class Encoder(nn.Module):
 
     def _features(self, views: Tensor, joint: bool, n: int) -> Features:
         if joint:
-            backbone = self._counted(over_views(self._backbone, views, joint), len(views) * n)
+            backbone = self._counted(over_views(self._backbone, views, joint), len(views) * n * self._share(views))
             return Features(backbone, over_views(self.projector, backbone, joint), joint)
         # One view after the other through the whole network, as in separate calls.
-        parts = [(e := self._counted(self._backbone(_laid_out(view)), n), self.projector(e)) for view in views]
+        passes = n * self._share(views)
+        parts = [(e := self._counted(self._backbone(_laid_out(view)), passes), self.projector(e)) for view in views]
         return Features(torch.stack([e for e, _ in parts]), torch.stack([z for _, z in parts]), joint)
 
     def _backbone(self, images: Tensor) -> Tensor:
@@ -116,7 +120,14 @@ class Encoder(nn.Module):
             features: Tensor = self.backbone(images)
         return features
 
-    def _counted(self, features: Tensor, passes: int) -> Tensor:
+    def _share(self, views: Tensor) -> int | Fraction:
+        """The pixels of each of these views, as a share of those of a whole one."""
+        pixels = views.shape[-2] * views.shape[-1]
+        if self.image_size is None or pixels == self.image_size**2:
+            return 1
+        return Fraction(pixels, self.image_size**2)
+
+    def _counted(self, features: Tensor, passes: int | Fraction) -> Tensor:
         """Count the passes when a gradient arrives at the features."""
 
         def arrived(gradient: Tensor) -> None:

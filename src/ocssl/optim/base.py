@@ -103,11 +103,14 @@ class Optimizer:
         return [(parameter, parameter.grad, i) for parameter, i in numbered if parameter.grad is not None]
 
     def moments(self) -> dict[str, Tensor]:
-        """What earlier gradients left, by name, zeros at the start; references, not copies."""
+        """What earlier gradients left, by name, zeros at the start; references, not copies.
+
+        An optimiser with other tensors at the start overrides :meth:`reset`, too.
+        """
         return {}
 
     def reset(self) -> None:
-        """Forget earlier gradients; the learning rate goes on as it was."""
+        """Forget earlier gradients, as a new optimiser of the same parameters; the learning rate goes on as it was."""
         for tensor in self.moments().values():
             tensor.zero_()
 

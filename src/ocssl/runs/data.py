@@ -161,7 +161,7 @@ class Schedule:
     Attributes:
         borders: how many samples have arrived when each experience ends; the last is the end of the run.
         experiences: the classes of each experience; i.i.d. data is one experience of all classes.
-        cbp: views × batch summed over steps, if every batch is full.
+        cbp: what all steps cost, if every batch is full.
         fingerprint: of the stream.
     """
 
@@ -179,27 +179,26 @@ class Schedule:
         return self._stream.between(start, stop)
 
 
-def make_schedule(config: RunConfig, train: Subset, *, views: int, spent: int = 0) -> Schedule:
+def make_schedule(config: RunConfig, train: Subset, *, spent: int = 0) -> Schedule:
     """The schedule that a configuration asks for.
 
     Args:
         train: the images that may arrive.
-        views: backward passes of each image in a step.
         spent: CBP that went into the networks before this run; counts towards ``config.cbp``.
     """
     left = None if config.cbp is None else config.cbp - spent
     if left is not None and left <= 0:
         raise ConfigError(f"cbp is {config.cbp}, but {spent} were spent before this run")
     stream = streams.registry.get(config.stream)(config.stream_options())
-    return _iid(config, stream, train, views, left) if config.iid else _online(config, stream, train, views, left)
+    return _iid(config, stream, train, left) if config.iid else _online(config, stream, train, left)
 
 
-def _online(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
+def _online(config: RunConfig, kind: StreamType, train: Subset, left: int | None) -> Schedule:
     learner, size = config.learner, config.learner.stream_batch
     stream = _build(kind, config, train, size)
     count = len(train.dataset.labels)
     streams.require_runnable(stream, config.stream, indices=train.indices, count=count, stream_batch=size)
-    minibatches, step = range(0, len(stream) - size + 1, size), views * learner.batch
+    minibatches, step = range(0, len(stream) - size + 1, size), learner.step_cost()
     cost = list(accumulate(step * learner.passes_at(seen) for seen in minibatches))
     samples = len(stream) if left is None else bisect_right(cost, left) * size
     if samples == 0 or (left is not None and left >= cost[-1] + step * learner.passes_at(len(stream))):
@@ -226,8 +225,9 @@ def _build(kind: StreamType, config: RunConfig, train: Subset, stream_batch: int
     )
 
 
-def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: int | None) -> Schedule:
+def _iid(config: RunConfig, kind: StreamType, train: Subset, left: int | None) -> Schedule:
     batch, classes = config.learner.batch, _classes_of(train, train.indices)
+    step = config.learner.step_cost()
     if config.learner.early_images:
         raise ConfigError("i.i.d. training has no early_passes; leave early_passes and early_images out")
     if left is None:
@@ -238,12 +238,12 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
         samples = len(_build(online, config, train, stream_batch))
         if samples == 0:
             raise ConfigError(f"no experience has as many samples as online_stream_batch ({stream_batch}); lower it")
-        planned = plan(samples, stream_batch, batch, passes, views)
+        planned = plan(samples, stream_batch, batch, passes)
         steps, epochs = planned.steps, planned.iid_epochs
     else:
-        steps, epochs = left // (views * batch), 1
+        steps, epochs = left // step, 1
     if steps < 1:
-        raise ConfigError(f"{left} CBP are less than one batch of {batch} images in {views} views")
+        raise ConfigError(f"{left} CBP are less than the {step} of one batch of {batch} images")
     if config.select(Iid.Options).epoch_end == "drop":
         whole = len(train) // batch
         if whole == 0:
@@ -253,7 +253,7 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, views: int, left: i
     else:  # batches run on from one epoch into the next, so that every step is full and the cost is exact
         epochs = max(epochs, math.ceil(steps * batch / len(train)))
     stream = _build(kind, config, train, batch, epochs=epochs)
-    return Schedule((steps * batch,), (classes,), steps * batch * views, stream.fingerprint(), stream)
+    return Schedule((steps * batch,), (classes,), steps * step, stream.fingerprint(), stream)
 
 
 def _classes_of(train: Subset, indices: Tensor) -> tuple[int, ...]:

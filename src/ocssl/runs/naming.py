@@ -14,6 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from ocssl.common.files import json_digest, slug
 from ocssl.config import REGISTRIES
+from ocssl.errors import ConfigError
 from ocssl.memory import Memory
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
@@ -155,7 +156,10 @@ def _preset(config: RunConfig, **more: Any) -> RunConfig:
     stream = "iid" if config.iid else None
     named = {name: getattr(config, name) for name in ("dataset", "protocol", "budget")}
     parts = {name: getattr(config.learner, name) for name in ("strategy", "method", "memory")}
-    return _resolved(**named, **parts, stream=stream, **more)
+    try:
+        return _resolved(**named, **parts, stream=stream, **more)
+    except ConfigError:  # the strategy cannot have this budget, and the run has b and n_p of its own
+        return _resolved(**{**named, "budget": None}, **parts, stream=stream, **more)
 
 
 @lru_cache(maxsize=256)

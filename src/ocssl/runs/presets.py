@@ -29,7 +29,19 @@ AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "ep
 """Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
 ONLINE = {"passes": "online_passes", "stream_batch": "online_stream_batch", "experiences": "online_experiences"}
 """What i.i.d. training calls the settings of the online strategy whose cost it equals."""
-BEFORE_COST = ("dataset", "stream", "budget", "protocol", "strategy", "method", "memory", "variant", "image_size")
+SMALL_CROPS = ("small_views", "small_side")
+BEFORE_COST = (
+    "dataset",
+    "stream",
+    "budget",
+    "protocol",
+    "strategy",
+    "method",
+    "memory",
+    "variant",
+    "image_size",
+    *SMALL_CROPS,
+)
 """Settings that can be parsed before b and n_p are known."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
@@ -136,13 +148,15 @@ def _equal_cost(filled: Mapping[str, Any], preview: RunConfig) -> dict[str, Any]
 
 def _block(config: RunConfig, views: int) -> tuple[int, int] | None:
     """b and n_p at which a step on this many views costs what the paper's budget allows; None where there are none."""
-    replays = config.iid or config.learner.parts().strategy.composition in ("stream+replay", "replay")
+    strategy = config.learner.parts().strategy
+    replays = config.iid or strategy.composition in ("stream+replay", "replay")
     if (str(config.budget), replays) not in BLOCKS:
         return None
     batch, passes = BLOCKS[str(config.budget), replays]
+    cost = config.learner.cost(views)
     if replays:
-        return (2 * batch // views, passes) if 2 * batch // views > PAPER_STREAM_BATCH else None
-    return (batch, 2 * passes // views) if 2 * passes % views == 0 else None
+        return (2 * batch // cost, passes) if 2 * batch // cost > PAPER_STREAM_BATCH else None
+    return (batch, 2 * passes // cost) if 2 * passes % cost == 0 else None
 
 
 def is_papers_budget(config: RunConfig) -> bool:

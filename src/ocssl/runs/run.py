@@ -211,10 +211,10 @@ def _threads_in(saved: Mapping[str, Any]) -> int:
 
 def _images(config: RunConfig, learner: Learner, state: RunState) -> tuple[Splits, Schedule]:
     """The images and their order; in a process group the main process decodes those that are not yet in the cache."""
-    group, views = learner.train_state.group, learner.train_state.strategy.cost
+    group = learner.train_state.group
     with group.no_timeout(), group.main_first():
         splits = load_splits(config, learner.train_state.device)
-    return splits, make_schedule(config, splits.train, views=views, spent=state.cbp_before)
+    return splits, make_schedule(config, splits.train, spent=state.cbp_before)
 
 
 def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> None:

@@ -119,6 +119,9 @@ class Strategy(nn.Module):
     insert_at: ClassVar[Literal["before", "after"]] = "after"
     """Whether a stream minibatch is inserted into the memory before or after the passes over it."""
 
+    backward_passes: ClassVar[int] = 1
+    """Backward passes of each view in a step: 2 where two networks are trained, or one network twice."""
+
     own_loss: ClassVar[bool] = False
     """Whether the strategy takes no method; it then implements :meth:`losses` and :meth:`projector`."""
 
@@ -152,11 +155,6 @@ class Strategy(nn.Module):
     def views(self) -> int:
         """Views of each sample in a step."""
         return 2 if self.method is None else self.method.views
-
-    @property
-    def cost(self) -> int:
-        """Backward passes of each sample in a step, by which a run plans its length."""
-        return self.views
 
     def columns(self) -> dict[str, Column]:
         """What the memory stores of each sample besides the image. A batch contains it for the replay samples."""
@@ -198,6 +196,12 @@ class Strategy(nn.Module):
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """Further terms of the loss, with their weights applied."""
         return {}
+
+    def sample_losses(self, step: Step) -> Tensor:
+        """The loss of each sample, ``(b,)``, for a memory that selects by it: the method's. Gradients are off."""
+        if self.method is None:
+            raise ConfigError(f"{type(self).__name__} has no loss of each sample; choose another memory")
+        return self.method.sample_losses(step)
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """Update stored features and targets, once per pass. Gradients are off."""

@@ -30,6 +30,7 @@ class Pocon(Strategy):
     """
 
     label = "POCON"
+    backward_passes = 2  # of the expert and of the main network
 
     class Options(Strategy.Options):
         omega: float = setting(1.0, "Weight of the alignment loss.", symbol="ω", common=True, ge=0)
@@ -41,11 +42,6 @@ class Pocon(Strategy):
         self.main.projector = nn.Identity()
         self.adaptation, self.retrospection = (predictor(setup.dims.feature, setup.dims.hidden) for _ in range(2))
         self.past = Snapshot(self.main)
-
-    @property
-    def cost(self) -> int:
-        """Both networks are trained on every view."""
-        return 2 * self.views
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """The main network follows the expert, and from the first boundary on its own past."""
