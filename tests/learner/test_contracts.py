@@ -213,12 +213,14 @@ def test_an_encoder_whose_gradients_are_not_followed_is_found() -> None:
 
 
 def test_a_wrong_cost_is_caught(registered) -> None:
-    class Cheap(Strategy):
-        cost = 1
+    class Dear(Strategy):
+        backward_passes = 3
 
-    registered("cheap", Cheap)
-    with pytest.raises(AssertionError, match=r"a step cost 8 CBP, but 4 are planned for it; return .* property cost"):
-        check_strategy("cheap")
+    registered("dear", Dear)
+    with pytest.raises(
+        AssertionError, match=r"cost 8 CBP, but 24 are planned for it; set .* attribute backward_passes"
+    ):
+        check_strategy("dear")
 
 
 def test_a_strategy_that_keeps_the_encoder_is_caught(registered) -> None:

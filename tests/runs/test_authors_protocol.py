@@ -41,16 +41,14 @@ def test_the_classes_of_cifar100_arrive_in_the_order_that_torch_draws_from_seed_
         drawn = torch.randperm(100).tolist()
     train = labelled(100, 10)
     for given, expected in (({"protocol": "authors"}, drawn), ({"class_order": "authors"}, drawn)):
-        schedule = make_schedule(resolve(given), train, views=2)
+        schedule = make_schedule(resolve(given), train)
         assert [*map(set, schedule.experiences)] == [set(expected[start : start + 5]) for start in range(0, 100, 5)]
-    plain = make_schedule(resolve({}), train, views=2)
+    plain = make_schedule(resolve({}), train)
     assert set(plain.experiences[0]) != set(drawn[:5])
 
 
 def test_the_classes_of_the_authors_imagenet100_arrive_in_the_order_of_their_draw() -> None:
-    schedule = make_schedule(
-        resolve({"dataset": "imagenet100:authors", "protocol": "authors"}), labelled(100, 10), views=2
-    )
+    schedule = make_schedule(resolve({"dataset": "imagenet100:authors", "protocol": "authors"}), labelled(100, 10))
     assert schedule.experiences[0] == (0, 1, 2, 3, 4)
 
 
@@ -79,15 +77,15 @@ def test_iid_training_takes_42_epochs_and_drops_their_remainders() -> None:
     """⌈3 · 138 / 10⌉ epochs of ⌊45,000 / 138⌋ steps; the clean protocol has the exact cost instead."""
     train = labelled(100, 450)
     given = {"stream": "iid", "budget": "high"}
-    authors_run = make_schedule(resolve(given | {"protocol": "authors"}), train, views=2)
+    authors_run = make_schedule(resolve(given | {"protocol": "authors"}), train)
     assert authors_run.cbp == 42 * (45_000 // 138) * 138 * 2 == 3_778_992
     assert len(authors_run) == authors_run.cbp // 2
     epoch = 45_000 // 138 * 138
     first, second = authors_run.indices(0, epoch), authors_run.indices(epoch, 2 * epoch)
     assert len(set(first.tolist())) == len(set(second.tolist())) == epoch
-    assert make_schedule(resolve(given), train, views=2).cbp == 3_726_000
+    assert make_schedule(resolve(given), train).cbp == 3_726_000
     with pytest.raises(ConfigError, match="50 images are less than one batch of 138; set epoch_end=carry"):
-        make_schedule(resolve(given | {"protocol": "authors"}), labelled(5, 10), views=2)
+        make_schedule(resolve(given | {"protocol": "authors"}), labelled(5, 10))
 
 
 def test_the_first_convolution_starts_as_torch_makes_it() -> None:
