@@ -47,7 +47,7 @@ def export(
         typer.echo(f"wrote {folder}: upload it with: hf upload OWNER/NAME {quote(str(folder))}")
         return
     path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
-    check_ending(to, path)
     check_output(path, to, inputs=[encoder], force=force)
+    check_ending(to, path)
     difference = write(load(encoder), path, to, uint8=uint8, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")
