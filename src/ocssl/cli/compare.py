@@ -33,7 +33,7 @@ def compare(
     from ocssl.results.render import print_table, write_csv
     from ocssl.results.render.figures import draw_lines, plot_kind
 
-    for path in filter(is_live, runs):
+    if (path := next(filter(is_live, runs), None)) is not None:
         raise ConfigError(f"'{path}' is the state of a live learner, not a run; ocssl show '{path}' prints its numbers")
     if plot is not None:
         check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)

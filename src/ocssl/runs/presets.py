@@ -29,19 +29,8 @@ AUTHORS: dict[str, Any] = {"class_order": "authors", "sample_order": "seed", "ep
 """Settings of a run that the authors' protocol implies; ``variant`` implies those of the learner."""
 ONLINE = {"passes": "online_passes", "stream_batch": "online_stream_batch", "experiences": "online_experiences"}
 """What i.i.d. training calls the settings of the online strategy whose cost it equals."""
-SMALL_CROPS = ("small_views", "small_side")
-BEFORE_COST = (
-    "dataset",
-    "stream",
-    "budget",
-    "protocol",
-    "strategy",
-    "method",
-    "memory",
-    "variant",
-    "image_size",
-    *SMALL_CROPS,
-)
+NAMED = ("dataset", "stream", "budget", "protocol", "strategy", "method", "memory", "variant")
+BEFORE_COST = (*NAMED, "image_size", "small_views", "small_side")
 """Settings that can be parsed before b and n_p are known."""
 LARGE_IMAGES = 128  # pixels; from here on, sets that the paper did not use take ImageNet100's choices, else CIFAR-100's
 
@@ -148,8 +137,7 @@ def _equal_cost(filled: Mapping[str, Any], preview: RunConfig) -> dict[str, Any]
 
 def _block(config: RunConfig, views: int) -> tuple[int, int] | None:
     """b and n_p at which a step on this many views costs what the paper's budget allows; None where there are none."""
-    strategy = config.learner.parts().strategy
-    replays = config.iid or strategy.composition in ("stream+replay", "replay")
+    replays = config.iid or config.learner.parts().strategy.composition in ("stream+replay", "replay")
     if (str(config.budget), replays) not in BLOCKS:
         return None
     batch, passes = BLOCKS[str(config.budget), replays]
