@@ -94,7 +94,7 @@ docs: $(VENV)/.installed-docs  ## the documentation site, links checked, in site
 docs-files: $(VENV)/.installed-dev ## the files in docs/ that are made from the code
 	@$(BIN)/ocssl list settings --markdown > docs/settings.md
 	@$(BIN)/python -c 'import json; from ocssl.results.result import schema; print(json.dumps(schema(), indent=1))' > docs/result.schema.json
-	@$(BIN)/python docs/tables.py
+	@$(BIN)/python docs/tables
 
 clean:           ## remove the environment and everything generated
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build

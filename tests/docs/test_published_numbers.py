@@ -42,8 +42,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def made() -> dict[Path, str]:
-    """The pages as docs/tables.py makes them."""
-    pages: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "tables.py"))["pages"]()
+    """The pages as docs/tables makes them."""
+    pages: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "tables"))["pages"]()
     return pages
 
 
@@ -70,13 +70,13 @@ def test_the_tables_are_those_that_the_report_makes_of_the_results(report: str) 
 
 @pytest.mark.parametrize("name", ["docs/reproduction.md", "docs/multiview.md", "docs/pretrained.md", "README.md"])
 def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], name: str) -> None:
-    assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables.py"
+    assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables"
 
 
 def test_accuracies_are_not_typed_by_hand() -> None:
     page = (ROOT / "docs" / "reproduction.md").read_text()
     written = re.sub(r"<!-- (.+): made by .*?<!-- end of \1 -->", "", page, flags=re.S)
-    assert written.count("made by docs/tables.py") == 0
+    assert written.count("made by docs/tables") == 0
     written = written[written.index("## What was run so far") :]
     written = re.sub(r"\n### CIFAR-100, .*\nAccuracies are in|```.*?```|`[^`]*`", "", written, flags=re.S)
     assert re.findall(r"[^.]*\b\d+\.\d+\b[^.]*", written) == []
@@ -116,7 +116,7 @@ def test_every_table_of_the_documentation_has_the_floors(report: str) -> None:
 def test_the_page_of_many_views_has_every_sweep_of_the_search() -> None:
     page = (ROOT / "docs" / "multiview.md").read_text()
     names = [name for name in shipped() if name.startswith("multiview")]
-    made = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    made = runpy.run_path(str(ROOT / "docs" / "tables"))
     assert sorted(f"multiview-{name}" for name in made["SEARCH"]) == names
     for name in names:
         assert f"| `{name}` |" in page
@@ -124,7 +124,7 @@ def test_the_page_of_many_views_has_every_sweep_of_the_search() -> None:
 
 
 def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
-    multiview = runpy.run_path(str(ROOT / "docs" / "tables.py"))["multiview"]
+    multiview = runpy.run_path(str(ROOT / "docs" / "tables"))["multiview"]
     page = multiview((ROOT / "docs" / "multiview.md").read_text(), read_results(tmp_path), tmp_path / "tuning")
     parts = find_table("multiview-parts")
     for number, row in enumerate(parts.rows):

@@ -1,84 +1,27 @@
-"""Writes what was measured into the pages: `python docs/tables.py`, or `make docs-files`.
-
-Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
-"""
+"""Lists of numbers from the results: lines of Markdown, one idea each."""
 
 from __future__ import annotations
 
-import json
-import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 
-from ocssl.results import TABLES, Store, find_table, read_report, sections_of
-from ocssl.results.build import report_table, section_differences
-from ocssl.results.claims import MAIN, claims
+from ocssl.results import Store, find_table, sections_of
+from ocssl.results.claims import MAIN
 from ocssl.results.differences import Difference, paired_difference
 from ocssl.results.names import heading, row_name, setting_text
 from ocssl.results.published import hyperparameters
 from ocssl.results.read import Group
-from ocssl.results.render import write_report
-from ocssl.results.render.markdown import to_markdown
 from ocssl.results.report import Report
 from ocssl.results.sections import Row, Section
-from ocssl.results.summary import summary
-from ocssl.results.table import Table, TableColumn, Value
+from ocssl.results.table import Value
 from ocssl.sweeps.driver import read_started
 from ocssl.sweeps.log import TrialLog
-from ocssl.sweeps.report import trial_table
 
-ROOT = Path(__file__).parents[1]
 DATASET = "cifar100"
-README_COLUMNS = {"Final ours": "Final", "Avg ours": "Avg", "k-NN Final": "k-NN Final", "k-NN Avg": "k-NN Avg",
-                  "forgetting": "forgetting", "Final paper": "paper's Final", "Avg paper": "paper's Avg"}  # fmt: skip
-"""Columns of a section's table that README.md has, with their titles there."""
-SEARCH = (
-    "objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd", "high-rate",
-)  # fmt: skip
-"""The sweeps of multiview.md, without what all of them begin with."""
-SHOWN_TRIALS = 8
-PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
-"""The table whose rows are compared with one of them."""
-FLOORS = ("random encoder", "raw pixels", "colour histogram")
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
 BESIDE = {"low": "low", "middle": "high", "high": "high"}  # our own strategy's budgets, and the paper's table beside
-ADAPTED = {
-    "cars": "Photographs of 98 makes of cars, EfficientNet-Lite0 at 128 pixels",
-    "photos": "Photographs of 100 classes of objects, EfficientNet-Lite0 at 224 pixels",
-    "svhn": "House numbers (SVHN), ResNet-18 of ours at 32 pixels",
-}
-ADAPTATIONS = {
-    "frozen": "the network as given",
-    "fifo 0 1": "without mixture",
-    "fifo 0 0.75": "`adapt`",
-    "gated": "`adapt`, the mixture chosen by the gate",
-    "fifo 0.3 0.75": "aligned, ω 0.3",
-    "fifo 1 0.75": "aligned, ω 1",
-    "anchored 0 0.75": "memory `anchored`",
-    "anchored 0.3 0.75": "memory `anchored`, aligned, ω 0.3",
-    "anchored 1 0.75": "memory `anchored`, aligned, ω 1",
-    "ruined": "the rate of the heads for all weights, no mixture",
-}
-"""Rows of the tables of adapting: arms, or memory, ω and share of what was learned."""
-CHOICE = {"choice": "stream", "choice_reference": "elsewhere"}
-
-
-def between(page: str, name: str, content: str) -> str:
-    """A page with the content between the marks of a name replaced."""
-    begin, end = f"<!-- {name}: made by docs/tables.py -->", f"<!-- end of {name} -->"
-    before, _, rest = page.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"the page has no '{begin}' and '{end}'")
-    return f"{before}{begin}\n{content}\n{end}{after}"
-
-
-# ---------------------------------------------------------------------- lists of numbers
 
 
 def sections(report: Report, *tables: str, protocol: str | None = None) -> Iterator[Section]:
@@ -354,166 +297,3 @@ def _groups(section: Section, ranked: bool) -> dict[str, Group]:
 
 def listed(lines: Iterable[str]) -> str:
     return "\n" + ("".join(f"- {line}\n" for line in lines) or "Not run yet.\n")
-
-
-# ---------------------------------------------------------------------- pages
-
-
-def reproduction(text: str, report: Report, made: str) -> str:
-    """The page with its tables, claims and lists as the results have them.
-
-    Args:
-        made: the tables of the report.
-    """
-    first, last = text.index("### CIFAR-100, "), text.index("Accuracies are in percent")
-    text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
-    answers = "".join(f"| {claim.text} | {claim.said} | {claim.evidence} |\n" for claim in claims(report.store))
-    text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
-    lists = {
-        "runs": runs(report),
-        "summary": summary(report.sections),
-        "grids": grids(report.folder / "tuning"),
-        "tuned": tuned(report),
-        "floors": floors(report),
-        "noise": noise(report),
-        "against the paper": against_paper(report, *MAIN),
-        "views": views(report),
-        "CLA-b": cla_b(report),
-        "switches": switches(report),
-    }
-    for name, lines in lists.items():
-        text = between(text, name, listed(lines))
-    return text
-
-
-def multiview(page: str, store: Store, tuning: Path) -> str:
-    """The page with its tables and the best trials of its sweeps; what was not run says so.
-
-    Args:
-        tuning: folder of the sweeps.
-    """
-    trials = [_best_trials(tuning / f"multiview-{name}") for name in SEARCH]
-    page = between(page, "search", "\n" + "\n".join(trials))
-    page = between(page, "many views", listed(many_views(store)))
-    page = between(page, "times", listed(times(store)))
-    for name, table in TABLES.items():
-        if name.startswith("multiview"):
-            filled = [section for section in sections_of(store, table) if section.content]
-            made = [report_table(section) for section in filled]
-            made += [section_differences(section, WHOLE) for section in filled if name == PARTS]
-            shown = (
-                f"**{table.title}**\n\n{to_markdown(table)}" + "".join(f"\n{n}\n" for n in table.notes)
-                for table in made
-            )
-            empty = f"*Not run yet:* `ocssl paper run {name} --seeds 0,1,2`\n"
-            page = between(page, name, "\n" + ("\n".join(shown) or empty))
-    return page
-
-
-def _best_trials(sweep: Path) -> str:
-    """The best trials of a sweep, and how many there are."""
-    if not (sweep / "trials.jsonl").exists():
-        return f"`{sweep.name}`: *not run yet.*\n"
-    log = TrialLog(sweep / "trials.jsonl")
-    plan, over = read_started(sweep), sum(trial.state != "open" for trial in log.trials)
-    table = trial_table(plan, log)
-    best = to_markdown(replace(table, rows=table.rows[:SHOWN_TRIALS]))
-    return f"`{sweep.name}`, the best of {over} trials ({len(plan.listed())} planned):\n\n{best}"
-
-
-def readme(text: str, report: Report) -> str:
-    """The page with its table and lists as the results have them."""
-    (section,) = sections(report, "high-simsiam", protocol="clean")
-    text = between(text, "numbers", "\n" + to_markdown(rounded(report_table(section))))
-    text = between(text, "against the paper", listed(against_paper(report, "high-simsiam", protocol="authors")))
-    text = between(text, "past the paper", listed(past_paper(report)))
-    return between(text, "tuned", listed(tuned(report)))
-
-
-def rounded(table: Table) -> Table:
-    """The columns of README.md: numbers with one digit and without spread, the highest Final first."""
-    titles = [column.heading for column in table.columns]
-    chosen = [titles.index(title) for title in README_COLUMNS]
-    columns = tuple(TableColumn(title) for title in README_COLUMNS.values())
-    rows = [
-        replace(row, values=tuple(replace(row.values[i], digits=1, std=None) for i in chosen)) for row in table.rows
-    ]
-    floors = [row for row in rows if row.label in FLOORS]
-    trained = [row for row in rows if row not in floors]
-    trained.sort(key=lambda row: (not row.ranked, -(row.values[0].mean or 0)))
-    return replace(table, columns=columns, rows=(*trained, *floors))
-
-
-def adaptations(folder: Path, part: str) -> dict[str, dict[int, dict[str, float]]]:
-    """Numbers of the encoders of a part of ``benchmarks/adapt.py`` at its usual rate, by row and seed."""
-    found: dict[str, dict[int, dict[str, float]]] = {}
-    for file in sorted(folder.glob("*.json")):
-        run = json.loads(file.read_text())
-        asked, config = run["asked"], run["config"]
-        if asked["part"] != part or "backbone_lr" in asked["set"]:
-            continue
-        for name, numbers in run["encoders"].items():
-            row = f"{config['memory']} {config['omega']:g} {name.rpartition(' ')[2]}"
-            if asked["arm"] in ("frozen", "gated", "ruined"):
-                row = asked["arm"]
-            found.setdefault(row, {}).setdefault(asked["seed"], numbers)
-    return found
-
-
-def with_spread(values: Iterable[float]) -> str:
-    """The mean, with the standard deviation of several."""
-    known = list(values)
-    return f"{fmean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")
-
-
-def adapted(folder: Path) -> Iterator[str]:
-    """A table for each part of ``benchmarks/adapt.py``, from its JSON files."""
-    for part, title in ADAPTED.items():
-        found = adaptations(folder, part)
-        yield f"**{title}**\n\n| | seeds | k-NN | linear probe | elsewhere |\n|---|--:|--:|--:|--:|"
-        for row, label in ADAPTATIONS.items():
-            if row in found:
-                seeds = found[row].values()
-                cells = [with_spread(numbers[kind] for numbers in seeds) for kind in ("knn", "linear", "reference")]
-                yield f"| {label} | {len(seeds)} | {' | '.join(cells)} |"
-        yield ""
-
-
-def choices(folder: Path) -> Iterator[str]:
-    """The numbers by which ω and the mixture of ``adapt`` were chosen: what each combination adds to the start."""
-    streams = {"cars": ("fifo", adaptations(folder, "cars")), "svhn": ("anchored", adaptations(folder, "svhn"))}
-    titles = [f"{part}, {title}" for part in streams for title in CHOICE.values()]
-    yield f"| ω | α | {' | '.join(titles)} |\n|--:|--:|{'--:|' * len(titles)}"
-    for omega, share in product(("0", "0.3", "1"), ("1", "0.75", "0.5", "0.25")):
-        cells = [
-            with_spread(numbers[kind] - found["frozen"][seed][kind] for seed, numbers in rows.items())
-            for memory, found in streams.values()
-            for rows in (found[f"{memory} {omega} {share}"],)
-            for kind in CHOICE
-        ]
-        yield f"| {omega} | {share} | {' | '.join(cells)} |"
-
-
-def pages() -> dict[Path, str]:
-    """The pages as they should be."""
-    report = read_report(ROOT / "results")
-    with tempfile.TemporaryDirectory() as folder:
-        write_report(report, Path(folder), ["markdown"])
-        written = (Path(folder) / "report.md").read_text()
-    made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
-    page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
-    adapt, measured = ROOT / "docs" / "pretrained.md", ROOT / "benchmarks" / "measured" / "adapt"
-    return {
-        page: reproduction(page.read_text(), report, made),
-        many: multiview(many.read_text(), report.store, report.folder / "tuning"),
-        adapt: between(
-            between(adapt.read_text(), "adapted", "\n" + "\n".join(adapted(measured))),
-            *("choices", "\n" + "\n".join((*choices(measured), ""))),
-        ),
-        front: readme(front.read_text(), report),
-    }
-
-
-if __name__ == "__main__":
-    for place, content in pages().items():
-        place.write_text(content)
