@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from ocssl.results import Store, find_table, sections_of
 from ocssl.results.claims import MAIN
-from ocssl.results.differences import Difference, paired_difference
+from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
 from ocssl.results.names import heading, row_name, setting_text
 from ocssl.results.published import hyperparameters
 from ocssl.results.read import Group
@@ -125,21 +125,26 @@ def noise(report: Report) -> Iterator[str]:
 
 
 def floors(report: Report) -> Iterator[str]:
-    """Rows that end below a floor that needs no encoder."""
+    """Rows that end below a floor that needs no encoder, and rows that cannot be told from it."""
     for section in sections(report, *MAIN, protocol="clean"):
         for number, probe in (("final", "linear probe"), ("knn_final", "k-NN")):
-            known = {row.label: getattr(row.ours, number) for row in section.floors}
-            values = {label: fmean(found.values()) for label, found in known.items() if found}
-            if not values:
+            known = {row.label: getattr(row.ours, number) for row in section.floors if getattr(row.ours, number)}
+            if not known:
                 continue
-            floor = max(values, key=lambda label: values[label])
-            rows = {section.label(row): getattr(row.ours, number) for row in section.rows if not row.ours.floor}
-            means = {label: fmean(found.values()) for label, found in rows.items() if found}
-            below = [f"{label} {mean:.1f}" for label, mean in means.items() if mean < values[floor]]
-            above = len(means) - len(below)
-            less = f", below it {', '.join(below)}" if below else ""
-            text = f"{named(section)}, {probe}: {floor} {values[floor]:.1f}"
-            yield f"{text}; above it {above} of {len(means)} rows{less}."
+            highest = max(known, key=lambda label: fmean(known[label].values()))
+            floor = fmean(known[highest].values())
+            groups: dict[str, list[str]] = {"above it": [], "level with it": [], "below it": []}
+            for row in section.rows:
+                values = {} if row.ours.floor else getattr(row.ours, number)
+                if values:
+                    mean, points = fmean(values.values()), paired_difference(values, known[highest])
+                    level = points is not None and points.n >= LEAST_SEEDS and points.low <= 0 <= points.high
+                    where = "level with it" if level else "above it" if mean >= floor else "below it"
+                    groups[where].append(f"{section.label(row)} {mean:.1f}")
+            count = sum(map(len, groups.values()))
+            said = [f"above it {len(groups.pop('above it'))} of {count} rows"]
+            said += [f"{where} {', '.join(found)}" for where, found in groups.items() if found]
+            yield f"{named(section)}, {probe}: {highest} {floor:.1f}; {'; '.join(said)}."
 
 
 def compared(one: Group, other: Group, number: str) -> float | None:

@@ -15,10 +15,24 @@ from ocssl.losses import negative_cosine
 from ocssl.methods import Dims, SimCLR, SimSiam
 from ocssl.nn.encoder import over_views
 from ocssl.strategies import CaSSLe, CaSSLeR, ClaB, ClaE, ClaR, Pfr, registry
-from ocssl.strategies.authors import CaSSLeAuthors, CaSSLeOriginal, CaSSLeROriginal, ClaBAuthors, PfrOriginal
+from ocssl.strategies.authors import (
+    CaSSLeAuthors,
+    CaSSLeOriginal,
+    CaSSLeRAuthors,
+    CaSSLeROriginal,
+    ClaBAuthors,
+    ClaEAuthors,
+    PfrOriginal,
+)
 
 STREAM, REPLAY = slice(0, 3), slice(3, 8)
 CASES = [(ClaB, STREAM, 0.1), (ClaE, REPLAY, 0.3), (CaSSLe, STREAM, 1.0), (CaSSLeR, REPLAY, 1.0), (Pfr, STREAM, 1.0)]
+AUTHORS = [
+    (ClaBAuthors, STREAM, 0.1),
+    (ClaEAuthors, REPLAY, 0.3),
+    (CaSSLeAuthors, STREAM, 1.0),
+    (CaSSLeRAuthors, REPLAY, 1.0),
+]
 joint_or_not = pytest.mark.parametrize("joint", [True, False])
 
 
@@ -148,20 +162,26 @@ def test_with_the_settings_of_the_default_a_variant_is_the_default(build, some_v
         )
 
 
-def test_the_authors_pass_the_views_of_target_and_aligner_together(build, some_views, batch_of):
-    strategy, encoder = made(build, ClaBAuthors)
+@pytest.mark.parametrize(("kind", "rows", "omega"), AUTHORS)
+def test_the_authors_pass_the_views_of_target_and_aligner_together(build, some_views, batch_of, kind, rows, omega):
+    strategy, encoder = made(build, kind)
     views = some_views(8)
     features = encoder(views, joint=False)
     got = strategy.penalty(step_of(batch_of(3, 5), views, features))
-    torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, STREAM, joint=True, omega=0.1))
+    torch.testing.assert_close(got["alignment"], by_hand(strategy, views, features, rows, joint=True, omega=omega))
 
 
 @pytest.mark.parametrize("from_start", [True, False])
-def test_the_authors_align_to_the_untrained_network(build, from_start):
-    strategy, _ = made(build, CaSSLeAuthors, from_start=from_start)
+@pytest.mark.parametrize("kind", [CaSSLeAuthors, CaSSLeRAuthors])
+def test_the_authors_align_to_the_untrained_network(build, kind, from_start):
+    strategy, _ = made(build, kind, from_start=from_start)
     assert strategy.target.ready == from_start
-    assert made(build, CaSSLeAuthors)[0].target.ready
-    assert not made(build, CaSSLeOriginal)[0].target.ready
+    assert made(build, kind)[0].target.ready
+
+
+@pytest.mark.parametrize("kind", [CaSSLeOriginal, CaSSLeROriginal])
+def test_the_original_has_no_target_before_a_border(build, kind):
+    assert not made(build, kind)[0].target.ready
 
 
 def slow_cosine(a: list[float], b: list[float]) -> float:

@@ -136,6 +136,20 @@ def test_the_loss_is_contrast_of_the_anchors_plus_weighted_forgetting(
     torch.testing.assert_close(got["forgetting"], strategy.weight * forgetting)
 
 
+def test_the_default_finds_pairs_by_features_of_length_one(build, batch_of):
+    by_length = 0
+    for seed in range(10):
+        strategy, encoder = build(Scale)
+        views = 5 * torch.randn(2, 8, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+        got = parts(strategy, encoder, batch_of(8, 0), views)["contrast"]
+        expected, raw = (
+            by_hand(strategy, encoder, batch_of(8, 0), views, slice(0, 8), one)[0] for one in (True, False)
+        )
+        torch.testing.assert_close(got, expected)
+        by_length += not torch.isclose(expected, raw)
+    assert by_length > 0
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_one_or_two_samples_have_nothing_to_forget_and_leave_the_weight_open(build, some_views, batch_of, n):
     strategy, encoder = build(Scale)
@@ -222,8 +236,11 @@ def test_unknown_options_are_refused_with_the_known_ones(build):
 # ------------------------------------------------------------------------------------------- passes of other codes
 
 
-def built(kind, **options):
-    """A strategy on a network with batch norm, in float64; the past model is not the current one."""
+def built(kind, length=1.0, **options):
+    """A strategy on a network with batch norm, in float64; the past model is not the current one.
+
+    Backbone features are ``length`` times as long as batch norm makes them.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         dims = Dims(feature=6, hidden=5, output=7)
@@ -233,6 +250,8 @@ def built(kind, **options):
         strategy = kind(setup, validate(kind.Options, options))
         for parameter in encoder.parameters():
             parameter.data += 0.1 * torch.randn_like(parameter)
+        for parameter in encoder.backbone[2].parameters():
+            parameter.data *= length
     return strategy.double(), encoder.double()
 
 
@@ -307,16 +326,17 @@ def slow_step(strategy, encoder, views, anchors):
     return contrast, 0.15 * contrast.item() / forgetting.item() * forgetting, pairs
 
 
+@pytest.mark.parametrize("length", [1.0, 15.0])  # the second tells a lowered pair from an excluded one
 @pytest.mark.parametrize(("kind", "anchors"), [(ScaleAuthors, range(5, 10)), (ScaleOriginal, range(5))])
-def test_loss_gradients_and_statistics_are_those_of_four_passes_and_a_shared_head(batch_of, kind, anchors):
+def test_loss_gradients_and_statistics_are_those_of_four_passes_and_a_shared_head(batch_of, kind, anchors, length):
     views = torch.randn(2, 12, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    strategy, encoder = built(kind)
+    strategy, encoder = built(kind, length)
     got = strategy.losses(step_of(batch_of(5, 7), views, strategy.encode(encoder, views, joint=False)))
     sum(got.values()).backward()
-    twin, other = built(kind)
+    twin, other = built(kind, length)
     contrast, forgetting, pairs = slow_step(twin, other, views, anchors)
     (contrast + forgetting).backward()
-    assert sum(pairs[i][j] for i in anchors for j in anchors if i != j) > 0
+    assert 0 < sum(pairs[i][j] for i in anchors for j in anchors if i != j) < len(anchors) * (len(anchors) - 1)
     torch.testing.assert_close(got["contrast"], contrast, rtol=0, atol=1e-10)
     torch.testing.assert_close(got["forgetting"], forgetting, rtol=0, atol=1e-10)
     for a, b in zip(encoder.parameters(), other.parameters(), strict=True):
