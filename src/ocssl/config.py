@@ -23,7 +23,6 @@ from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
 from pydantic.fields import FieldInfo
-from torch import nn
 
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.budget import MAX_COUNT
@@ -33,10 +32,8 @@ from ocssl.imaging import Fit, check_pixel_range
 from ocssl.memory import Memory
 from ocssl.methods import Method, MultiCrop
 from ocssl.nn import backbones
-from ocssl.nn.backbones import inputs_of
 from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
 from ocssl.plugins import Plugin, describe, explain
-from ocssl.pretrained import describe_network, expected_settings, open_source
 from ocssl.registry import Registry, unknown
 from ocssl.strategies import Strategy
 from ocssl.strategies.base import SMALL_BATCH, ByBatch
@@ -252,54 +249,6 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     config: LearnerConfig = validate(model, _derived(chosen, parts) | chosen)
     _check(config, parts)
     return config
-
-
-def with_source(given: Mapping[str, Any], module: nn.Module | None = None) -> dict[str, Any]:
-    """Settings, and those that follow from the source of their ``weights`` where they are not given.
-
-    With weights, the strategy is ``adapt`` unless another is named, or a setting that only others read. With
-    ``taught_by`` it is ``taught``, and what the teacher expects of its images follows, too.
-
-    Args:
-        given: settings by name, without the module.
-        module: the backbone, where it is the caller's own; what it says of its images counts, too.
-
-    >>> with_source({"backbone": "convnet"})
-    {'backbone': 'convnet'}
-    """
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if chosen.pop("teacher_network", None) is not None and "taught_by" not in chosen:
-        raise ConfigError("teacher_network follows from taught_by; give that instead")
-    found: dict[str, Any] = {}  # a later source counts more than an earlier one, and what is chosen most
-    if isinstance(chosen.get("taught_by"), str):
-        found |= _of_teacher(chosen["taught_by"])
-    if module is not None:
-        found |= expected_settings(inputs_of(module))
-    if isinstance(chosen.get("weights"), str):
-        found |= _of_weights(chosen["weights"], chosen.get("backbone"), module)
-        found = unless_chosen({"strategy": "adapt"}, found | chosen, ("strategy", "variant")) | found
-    if not found:
-        return chosen
-    read = known_names(found | chosen)
-    return {name: value for name, value in found.items() if name in read} | chosen
-
-
-def _of_teacher(name: str) -> dict[str, Any]:
-    """What follows from the source of a teacher."""
-    teacher = open_source(name)
-    shared = ("image_size", "mean", "std", "fit", "pixel_range")
-    expected = {name: teacher.settings[name] for name in shared if name in teacher.settings}
-    return {"strategy": "taught", "teacher_network": describe_network(teacher), **expected}
-
-
-def _of_weights(name: str, backbone: str | None, module: nn.Module | None) -> dict[str, Any]:
-    """What follows from the source of weights, for a backbone that is named, the caller's own, or the source's."""
-    source = open_source(name, backbone)
-    if module is not None and "backbone" in source.settings:
-        raise ConfigError(f"'{name}' brings a network of its own; leave out your backbone")
-    if module is None and backbone is None and "backbone" not in source.settings:
-        raise ConfigError(f"'{name}' does not say its backbone; give it, e.g. --backbone resnet18")
-    return source.settings
 
 
 def unless_chosen(

@@ -20,7 +20,7 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
-from ocssl.config import LearnerConfig, lost_part, parse_learner, settings, signature, with_changes, with_source
+from ocssl.config import LearnerConfig, lost_part, parse_learner, settings, signature, with_changes
 from ocssl.device import oom_guard, pick_device
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
@@ -28,6 +28,7 @@ from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8, check_batch
 from ocssl.plugins import changed, recall_saved
 from ocssl.registry import unknown
+from ocssl.sources import with_source
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device

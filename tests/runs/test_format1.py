@@ -42,6 +42,12 @@ def old_result() -> dict[str, object]:
     return content
 
 
+def is_machine_of_then() -> bool:
+    """Whether numbers have the last bits of the files: the same processor and torch."""
+    written = json.loads((OLD / "features.json").read_text())
+    return (platform.machine(), torch.__version__) == (written["machine"], written["torch"])
+
+
 # ---------------------------------------------------------------------- results
 
 
@@ -154,11 +160,9 @@ def test_a_saved_learner_has_its_weights_and_gives_the_same_features() -> None:
     features = learner.transform(images)
     learner.partial_fit(images.repeat(9, 1, 1, 1))  # goes on with the same draws, replay and momentum
     later = learner.transform(images)
-    here = {"machine": platform.machine(), "torch": torch.__version__}
-    same_machine = here == {name: expected[name] for name in here}
     for found, wanted in ((features, expected["features"]), (later, expected["later"])):
         wanted = np.array(wanted, dtype=np.float32)
-        if same_machine:
+        if is_machine_of_then():
             assert np.array_equal(found, wanted)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
     assert not np.array_equal(features, later)
@@ -228,11 +232,15 @@ def test_a_run_of_this_version_with_its_settings_is_the_same_run(run: Path, tmp_
     config = RunFolder(run).read_config()
     result = start(config, tmp_path / "fresh")
     resumed = resume(run)
-    assert result.curve == resumed.curve
-    fresh, again = (RunFolder(place).read_metrics() for place in (tmp_path / "fresh", run))
-    assert [line["losses"] for line in fresh if line["kind"] == "train"][2:] == [
-        line["losses"] for line in again if line["kind"] == "train"
-    ][2:]
+    fresh, again = (
+        [line["losses"] for line in RunFolder(place).read_metrics() if line["kind"] == "train"]
+        for place in (tmp_path / "fresh", run)
+    )
+    if is_machine_of_then():
+        assert result.curve == resumed.curve
+        assert fresh[2:] == again[2:]  # the lines that this version wrote
+    for ours, theirs in zip(fresh[:5], again[:5], strict=True):  # later ones amplify the rounding of another machine
+        assert ours == pytest.approx(theirs, abs=0.005)
     assert resolve(config.to_dict()) == config
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from ocssl.config import known_names, unless_chosen, with_source
+from ocssl.config import known_names, unless_chosen
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.device import pick_device
 from ocssl.live.autotune import RECIPE
 from ocssl.nn.backbones import inputs_of
 from ocssl.pretrained import NONE, installed, open_source
+from ocssl.sources import with_source
 
 PRETRAINED_SIZE_CPU = 128
 """Largest images on a CPU for a pretrained network that takes any size: 224 pixels cost three times as much."""
