@@ -150,14 +150,15 @@ def show(
     ]
     filled = [section for section in found if section.content]
     tables = [terminal_table(section) for section in filled or found[:1]]
-    if differences is not None:
-        tables += [section_differences(section, differences) for section in filled]
+    compared = [] if differences is None else [section_differences(section, differences) for section in filled]
     if output is not None:
-        wanted_tables = tables[len(filled) :] if differences is not None else tables
-        if len(wanted_tables) != 1:
+        wanted_tables = tables if differences is None else compared
+        if not wanted_tables:
+            raise ConfigError("there is no result to write yet; leave --output out to see the command that makes some")
+        if len(wanted_tables) > 1:
             raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
         write_csv(wanted_tables[0], output, inputs=[file.path for file in store.files], force=force)
-    for shown in tables:
+    for shown in (*tables, *compared):
         print_table(console, shown)
     if paper.shows == "accuracy":
         console.print(*LEGEND, style="dim")
@@ -297,8 +298,9 @@ def tune(
     """
     from ocssl.engines import make_engine
     from ocssl.paper.plan import choose_dataset, configure
-    from ocssl.paper.tuned import tuning_settings
+    from ocssl.paper.tuned import differences, tuning_settings
     from ocssl.results import find_table
+    from ocssl.runs.presets import resolve
     from ocssl.sweeps.driver import read_started
     from ocssl.sweeps.plan import parse_sweep
 
@@ -315,8 +317,11 @@ def tune(
     for row in rows:
         configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
         place = output / f"{paper.id}-{protocol}" / row.name
-        given = {"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning}
-        plans[place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
+        asked = parse_sweep({"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning})
+        plans[place] = begun = read_started(place) if (place / "sweep.yaml").exists() else asked
+        if found := differences(resolve(begun.settings), resolve(asked.settings)):
+            name, (before, now) = next(iter(found.items()))
+            raise ConfigError(f"the sweep in '{place}' has {name} {before}, not {now}; choose another --output")
     best: list[Path] = []
     for place, plan in plans.items():
         left = _print_grid(plan, place)
@@ -327,8 +332,9 @@ def tune(
     if not dry_run and len(best) < len(rows):
         typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
-        options = " ".join(f"--tuned {quote(str(file))}" for file in best)
-        typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")
+        words = ["ocssl paper run", paper.id, *_data_set_option(paper, where), "--protocol", protocol]
+        words += [f"--tuned {quote(str(file))}" for file in best]
+        typer.echo(f"run with these: {' '.join(words)}")
 
 
 def _print_grid(plan: Sweep, place: Path) -> int:
@@ -393,10 +399,15 @@ def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
     timed = section.table.shows == "seconds"
     there = [row.ours.timed if timed else row.ours.runs for row in section.rows if not row.ours.floor]
     if lacks := sum(seed not in done for done in there for seed in seeds):
-        options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
+        options = _data_set_option(section.table, section.dataset)
         options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
         command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
         yield f"  {lacks:3} runs: {command}"
+
+
+def _data_set_option(table: PaperTable, dataset: str) -> list[str]:
+    """The words that name a data set in a command, where it is not the table's first."""
+    return [] if dataset == table.datasets[0] else ["--dataset", quote(dataset)]
 
 
 def _line(outcome: RunOutcome) -> str:
