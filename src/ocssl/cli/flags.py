@@ -6,6 +6,7 @@ parsed or its help is printed, so that `ocssl --help` does not import torch.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
@@ -121,8 +122,14 @@ def deadline(max_seconds: float | None) -> float:
 
 
 def line_printer(*, quiet: bool) -> Callable[[str], None]:
-    """Prints lines of progress on standard error, or nothing."""
-    return (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+    """Prints lines of progress on standard error, or nothing. One that cannot be printed does not stop the work."""
+
+    def print_line(line: str) -> None:
+        if not quiet:
+            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe
+                typer.echo(line, err=True)
+
+    return print_line
 
 
 def _made(hints: Mapping[str, Any]) -> list[Any]:
