@@ -39,6 +39,9 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     for name in ("eval_crops", "early_images", "early_passes"):  # younger than the others
         if name in config and type(config[name]) is not int:
             raise ValueError(f"{name} must be a whole number, not {shown(config[name])}")
+    for name in ("lr", "omega"):
+        if not isinstance(config.get(name), float | int | None):
+            raise ValueError(f"{name} must be a number, not {shown(config[name])}")
     for name in ("strategy", "method", "memory", "stream", "init_from"):
         if not isinstance(config.get(name), str | None):
             raise ValueError(f"{name} must be a name, not {shown(config[name])}")
