@@ -79,9 +79,9 @@ def named() -> list[str]:
     return [*filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(",")))]
 
 
-def as_flags() -> list[str]:
-    """The flags that name these modules again, for a command that is printed."""
-    return [f"--plugin {shlex.quote(module)}" for module in named()]
+def command(words: str, path: Path) -> str:
+    """A command on a path, ready for a shell, with flags that name these modules again."""
+    return " ".join([words, shlex.quote(str(path)), *(f"--plugin {shlex.quote(module)}" for module in named())])
 
 
 def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> None:

@@ -70,9 +70,16 @@ def write_tar(path: Path, numbers: range) -> Path:
     return path
 
 
+def seen_images(index: SeenIndex, source: str) -> list[tuple[str, str | None]]:
+    """Name and problem of every committed image of a source, in order; the problem is None for those used."""
+    query = "SELECT CAST(name AS BLOB), problem FROM arrivals WHERE CAST(source AS BLOB) = ? ORDER BY number"
+    found = index._file.execute(query, (source.encode(errors="surrogatepass"),))
+    return [(name.decode(errors="surrogatepass"), problem) for name, problem in found]
+
+
 def entries(state: Path, source: str) -> dict[str, str | None]:
     with SeenIndex(state / "ledger.sqlite", 10**9) as index:
-        return dict(index.entries(source))
+        return dict(seen_images(index, source))
 
 
 def learned(state: Path, source: str) -> list[str]:

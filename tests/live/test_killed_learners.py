@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from frames import TINY, tiny_options, write_frames
+from frames import TINY, seen_images, tiny_options, write_frames
 from safetensors.numpy import load_file
 
 from helpers.command import Command, Process, wait_for
@@ -32,7 +32,7 @@ def contents(state: Path, frames: Path) -> dict[str, object]:
     (weights,) = (state / "encoder").glob("*.safetensors")
     saved = json.loads((last / "state.json").read_text())
     with SeenIndex(state / "ledger.sqlite", saved["place"]["noted"]) as index:
-        learned = [name for name, problem in index.entries(f"folder:{frames}") if problem is None]
+        learned = [name for name, problem in seen_images(index, f"folder:{frames}") if problem is None]
     (learner,) = (last / "learner").glob("*.safetensors")
     (gate,) = (last / "gate").glob("*.safetensors")
     return {

@@ -59,10 +59,15 @@ def test_a_row_is_tuned_on_validation_images_and_its_best_values_fit_the_table(o
     results = list(place.rglob("result.json"))
     assert len(results) == 4
     assert all('"measure_on": "validation"' in path.read_text() for path in results)
-    assert "ocssl paper run views --protocol clean --tuned results/tuning/views-clean/finetune/best.yaml" in said
+    best_file = "results/tuning/views-clean/finetune/best.yaml"
+    assert f"ocssl paper run views --dataset shapes --protocol clean --tuned {best_file}" in said
     code, said = ocssl(*command, "-q")  # everything is there: nothing is run again
     assert code == 0, said
     assert len(list(place.rglob("result.json"))) == 4
+    for changes, found in ((["--dataset", "cifar100"], "dataset shapes, not cifar100"), (["--set", "tau=0.9"], None)):
+        code, said = ocssl(*command, *changes, "--dry-run")  # tau is a setting of other rows
+        assert (code, "choose another --output" in said) == ((2, True) if found else (0, False))
+        assert f"results/tuning/views-clean/finetune' has {found}" in said or not found
 
 
 def test_tuning_stops_at_its_time_and_goes_on_from_the_small_files(

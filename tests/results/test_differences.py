@@ -248,3 +248,11 @@ def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_
 def test_two_tables_are_not_written_into_one_file(ocssl: Ocssl, store: Path, tmp_path: Path) -> None:
     code, said = ocssl("paper", "show", "high-simsiam", "--results", str(store), "-o", str(tmp_path / "table.csv"))
     assert (code, "more than one table" in said) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("--dataset", "svhn"), ("--dataset", "imagenet100", "--differences", "best")])
+def test_a_table_without_results_is_not_written(ocssl: Ocssl, store: Path, tmp_path: Path, words: tuple[str]) -> None:
+    show = ("paper", "show", "high-simsiam", "--results", str(store), "-o", str(tmp_path / "table.csv"))
+    code, said = ocssl(*show, *words)
+    assert (code, "there is no result to write yet" in said) == (2, True)
+    assert not (tmp_path / "table.csv").exists()

@@ -13,7 +13,9 @@ import pytest
 
 from helpers.cli import Ocssl
 from helpers.results import CLA_E, PUBLISHED, content, put
-from ocssl.results import Group, Row, Store, find_table, read_result, read_results, sections_of
+from ocssl.results import Group, Row, Store, find_table, read_report, read_result, read_results, sections_of
+from ocssl.results.charts import chart_data
+from ocssl.results.claims import claims
 from ocssl.results.result import schema
 from ocssl.results.table import Value
 
@@ -211,6 +213,10 @@ def test_a_result_without_its_protocol_enters_no_number(tmp_path: Path, ocssl: O
         (json.dumps(content() | {"hardware": {"threads": "many"}}), "threads must be a whole number, not 'many'"),
         (json.dumps(with_setting(eval_crops=None)), "eval_crops must be a whole number, not None"),
         (json.dumps(with_setting(early_images="ten")), "early_images must be a whole number, not 'ten'"),
+        (json.dumps(with_setting(passes=0)), "passes must be a whole number of at least 1, not 0"),
+        (json.dumps(with_setting(stream_batch="ten")), "stream_batch must be a whole number of at least 1, not 'ten'"),
+        (json.dumps(with_setting(lr="high")), "lr must be a number, not 'high'"),
+        (json.dumps(with_setting(omega=[1])), "omega must be a number, not [1]"),
         (json.dumps(with_setting(init_from=3)), "init_from must be a name, not 3"),
         (json.dumps(content() | {"dataset": "shapes"}), "dataset is shapes, but the run trained on cifar100"),
         (json.dumps(content() | {"dataset": "svhn->cars"}), "dataset is svhn->cars, but the run trained on cifar100"),
@@ -359,6 +365,27 @@ def test_the_time_of_a_run_that_shared_its_device_does_not_count(tmp_path: Path)
     group = cla_e(tmp_path)
     assert group.seconds == {0: 80.0}
     assert set(group.final) == {0, 1}
+
+
+def test_a_run_that_took_no_time_has_no_time(tmp_path: Path) -> None:
+    put(tmp_path, "0", content() | {"train_seconds": 0.0})
+    for path in PUBLISHED.glob("cifar100-simsiam-cla-e-*-evaluatenever-samples_per_class50-seed0.json"):
+        put(tmp_path, path.stem, json.loads(path.read_text()) | {"train_seconds": 0.0})
+    group = cla_e(tmp_path)
+    assert (group.seconds, group.devices, set(group.final)) == ({}, (), {0})
+    assert {claim.name: claim.answer for claim in claims(read_results(tmp_path))}["time"] == "not run yet"
+
+
+def test_a_result_may_lack_the_settings_of_parts_that_others_have(tmp_path: Path) -> None:
+    for name, changes in {"tried": {"measure_on": "validation"}, "early": {"early_images": 10}}.items():
+        found = with_setting(**changes)
+        for missing in ("lr", "omega", "early_passes"):
+            found["config"].pop(missing, None)
+        put(tmp_path / name, name, found)
+        report = read_report(tmp_path / name)
+        assert not report.problems
+        assert {claim.name: claim.answer for claim in claims(report.store)}["lr"] == "not run yet"
+        assert any(one["step"]["mean"] for one in chart_data(report)["series"])
 
 
 def test_results_of_an_unknown_data_set_have_sections_of_their_own(tmp_path: Path) -> None:

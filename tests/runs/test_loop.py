@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from helpers.command import TINY
 from ocssl.execution import Eager
 from ocssl.runs import loop
 from ocssl.runs.presets import resolve
-from ocssl.runs.progress import Progress, Status
+from ocssl.runs.progress import LineProgress, Progress, Status
 from ocssl.runs.run import start
 
 
@@ -56,3 +58,11 @@ def test_preparing_does_not_slow_the_rate_that_is_told(tmp_path: Path, monkeypat
     settings = TINY | {"experiences": 2, "samples_per_class": 10, "evaluate": "never"}
     start(resolve(settings), tmp_path / "run", Listening())
     assert rates[0] == TINY["stream_batch"] / 2  # images in the two seconds that were training
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_log_that_cannot_be_written_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(full, write_through=True))
+        result = start(resolve({**TINY, "evaluate": "never"}), tmp_path / "run", LineProgress())
+    assert result.samples > 0

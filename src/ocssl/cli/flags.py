@@ -6,12 +6,13 @@ parsed or its help is printed, so that `ocssl --help` does not import torch.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
 import time
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -121,8 +122,14 @@ def deadline(max_seconds: float | None) -> float:
 
 
 def line_printer(*, quiet: bool) -> Callable[[str], None]:
-    """Prints lines of progress on standard error, or nothing."""
-    return (lambda line: None) if quiet else (lambda line: typer.echo(line, err=True))
+    """Prints lines of progress on standard error, or nothing. One that cannot be printed does not stop the work."""
+
+    def print_line(line: str) -> None:
+        if not quiet:
+            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe
+                typer.echo(line, err=True)
+
+    return print_line
 
 
 def _made(hints: Mapping[str, Any]) -> list[Any]:
@@ -156,7 +163,7 @@ def _annotation(name: str, entry: Declared) -> Any:
         expose_value=False,
         hidden=not entry.marks.common,
         callback=_keep(name, as_text=str in kinds),
-        autocompletion=_complete(name, choices),
+        autocompletion=lambda: choices or known_names(name),  # Typer takes those that fit
         rich_help_panel=PANEL,
     )
     return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
@@ -174,17 +181,14 @@ def _keep(name: str, as_text: bool) -> Callable[..., None]:
     return keep
 
 
-def _complete(name: str, choices: Sequence[str] = ()) -> Callable[[str], list[str]]:
-    """Completes choices or, where a setting has none, the names in its registry."""
-
-    def complete(incomplete: str) -> list[str]:
-        known = choices or (registries()[name].names() if name in registries() else [])
-        return [choice for choice in known if choice.startswith(incomplete)]
-
-    return complete
+def known_names(setting: str) -> list[str]:
+    """The names that a setting takes, for completion: those in its registry, if it has one."""
+    return registries()[setting].names() if setting in registries() else []
 
 
-complete_datasets = _complete("dataset")
+def known_datasets() -> list[str]:
+    """The names of data sets, for completion."""
+    return known_names("dataset")
 
 
 def registries() -> dict[str, Registry[Any]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ocssl.cli.flags import given
+from ocssl.cli.flags import given, line_printer
 from ocssl.common.console import number_of
 
 
@@ -39,16 +38,11 @@ def learn(
     from ocssl.pretrained import import_factories, read_encoder
     from ocssl.runs.config import read_settings
 
-    def info(line: str) -> None:
-        if not quiet:
-            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop learning
-                typer.echo(line, err=True)
-
     settings = given(ctx, assigned) | ({} if weights is None else {"weights": weights})
     live.check_names(settings)
     settings = (read_settings(config, live.settings) if config else {}) | settings
     import_factories(settings)
-    learner = live.learn(source, state, info=info, **settings)
+    learner = live.learn(source, state, info=line_printer(quiet=quiet), **settings)
     place = state / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,8 +16,8 @@ from ocssl.cli.flags import (
     EngineName,
     ForceOption,
     OutputOption,
-    complete_datasets,
     deadline,
+    known_datasets,
     line_printer,
     plain_console,
 )
@@ -39,44 +40,32 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-WHAT, HOW = "What is run", "How, and where it is kept"
+_what = partial(typer.Option, rich_help_panel="What is run")
+_how = partial(typer.Option, rich_help_panel="How, and where it is kept")
 
 
-def _complete_tables(incomplete: str) -> list[str]:
+def _known_tables() -> list[str]:
     from ocssl.results import TABLES
 
-    return [name for name in TABLES if name.startswith(incomplete)]
+    return [*TABLES]
 
 
-TableName = Annotated[
-    str, typer.Argument(metavar="ID", help="As `ocssl paper list` has it.", autocompletion=_complete_tables)
-]
-TableNames = Annotated[
-    list[str], typer.Argument(metavar="ID…", help="As `ocssl paper list` has them.", autocompletion=_complete_tables)
-]
-ResultsOption = Annotated[Path, typer.Option(metavar="DIR", help="Folder of result files.", rich_help_panel=HOW)]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder with data sets.", rich_help_panel=HOW)]
-DataSet = Annotated[
-    str | None,
-    typer.Option(help="Instead of the table's first.", autocompletion=complete_datasets, rich_help_panel=WHAT),
-]
+_table = partial(typer.Argument, autocompletion=_known_tables)
+TableName = Annotated[str, _table(metavar="ID", help="As `ocssl paper list` has it.")]
+TableNames = Annotated[list[str], _table(metavar="ID…", help="As `ocssl paper list` has them.")]
+ResultsOption = Annotated[Path, _how(metavar="DIR", help="Folder of result files.")]
+DataRoot = Annotated[Path | None, _how(help="Folder with data sets.")]
+DataSet = Annotated[str | None, _what(help="Instead of the table's first.", autocompletion=known_datasets)]
 RESULTS = Path("results")
 ProtocolOption = Literal["clean", "authors"]
-ProtocolChoice = Annotated[
-    ProtocolOption, typer.Option(help="clean: corrected; authors: as in the public code.", rich_help_panel=WHAT)
-]
-MethodsOption = Annotated[
-    list[str] | None,
-    typer.Option("--methods", "--rows", help="Like er,cla-e [default: all].", rich_help_panel=WHAT),
-]
-SettingsOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting.", rich_help_panel=HOW)
-]
-EngineOption = Annotated[EngineName, typer.Option(help="Here or a cluster.", rich_help_panel=HOW)]
-WorkersOption = Annotated[int, typer.Option(help="Runs at once.", rich_help_panel=HOW)]
-MaxSeconds = Annotated[float | None, typer.Option(help="Start no run after so long.", rich_help_panel=HOW)]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only numbers.", rich_help_panel=HOW)]
-AddressOption = Annotated[str | None, typer.Option(help="Of a running Ray cluster.", rich_help_panel=HOW)]
+ProtocolChoice = Annotated[ProtocolOption, _what(help="clean: corrected; authors: as in the public code.")]
+MethodsOption = Annotated[list[str] | None, _what("--methods", "--rows", help="Like er,cla-e [default: all].")]
+SettingsOption = Annotated[list[str] | None, _how("--set", metavar="KEY=VALUE", help="Any setting.")]
+EngineOption = Annotated[EngineName, _how(help="Here or a cluster.")]
+WorkersOption = Annotated[int, _how(help="Runs at once.")]
+MaxSeconds = Annotated[float | None, _how(help="Start no run after so long.")]
+QuietOption = Annotated[bool, _how("--quiet", "-q", help="Only numbers.")]
+AddressOption = Annotated[str | None, _how(help="Of a running Ray cluster.")]
 
 
 @app.command("list")
@@ -106,12 +95,13 @@ def list_tables(
         found = sections_of(store, paper)
         listed |= {group.experiment for section in found for group in section.groups}
         datasets = list(dict.fromkeys(section.dataset for section in found))
-        there = ["yes" if _is_there(dataset, data_root) else "no" for dataset in datasets]
+        there = {dataset: _is_there(dataset, data_root) for dataset in datasets}
         counts = [[_filled(section) for section in found if section.protocol == name] for name in PROTOCOLS]
-        ready = [dataset for dataset, state in zip(datasets, there, strict=True) if state == "yes"] or datasets[:1]
+        ready = [dataset for dataset in datasets if there[dataset]] or datasets[:1]
         asked = [one for one in found if one.dataset in ready and protocol in (None, one.protocol)]
         lacking += [line for section in asked for line in _lacking(section, wanted)]
-        table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, there, *counts)))
+        answers = ["yes" if there[dataset] else "no" for dataset in datasets]
+        table.add_row(paper.id, paper.title, *("\n".join(lines) for lines in (datasets, answers, *counts)))
     console.print(table)
     if lacking:
         console.print(f"\nTo run next, for seeds {' '.join(map(str, wanted))}, where data are there:")
@@ -127,7 +117,7 @@ def list_tables(
 def show(
     table: TableName,
     dataset: DataSet = None,
-    protocol: Annotated[ProtocolOption | None, typer.Option(help="Only this one.", rich_help_panel=WHAT)] = None,
+    protocol: Annotated[ProtocolOption | None, _what(help="Only this one.")] = None,
     differences: DifferencesOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -150,14 +140,15 @@ def show(
     ]
     filled = [section for section in found if section.content]
     tables = [terminal_table(section) for section in filled or found[:1]]
-    if differences is not None:
-        tables += [section_differences(section, differences) for section in filled]
+    compared = [] if differences is None else [section_differences(section, differences) for section in filled]
     if output is not None:
-        wanted_tables = tables[len(filled) :] if differences is not None else tables
-        if len(wanted_tables) != 1:
+        wanted_tables = tables if differences is None else compared
+        if not wanted_tables:
+            raise ConfigError("there is no result to write yet; leave --output out to see the command that makes some")
+        if len(wanted_tables) > 1:
             raise ConfigError("this is more than one table; choose one with --protocol and --dataset to write it")
         write_csv(wanted_tables[0], output, inputs=[file.path for file in store.files], force=force)
-    for shown in tables:
+    for shown in (*tables, *compared):
         print_table(console, shown)
     if paper.shows == "accuracy":
         console.print(*LEGEND, style="dim")
@@ -177,24 +168,18 @@ def show(
 def run(
     tables: TableNames,
     dataset: DataSet = None,
-    seeds: Annotated[
-        list[str] | None,
-        typer.Option("--seeds", "--seed", help="[default: 0,1,2]", rich_help_panel=WHAT),
-    ] = None,
+    seeds: Annotated[list[str] | None, _what("--seeds", "--seed", help="[default: 0,1,2]")] = None,
     methods: MethodsOption = None,
     protocol: ProtocolChoice = "clean",
-    tuned: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Own lr and omega; or best.yaml.", rich_help_panel=WHAT),
-    ] = None,
+    tuned: Annotated[list[Path] | None, _what(metavar="FILE", help="Own lr and omega; or best.yaml.")] = None,
     settings: SettingsOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = 1,
     address: AddressOption = None,
     max_seconds: MaxSeconds = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what is missing.", rich_help_panel=HOW)] = False,
+    dry_run: Annotated[bool, _how("--dry-run", help="Only list what is missing.")] = False,
     results: ResultsOption = RESULTS,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of runs.", rich_help_panel=HOW)] = Path("runs"),
+    runs: Annotated[Path, _how(metavar="DIR", help="Folder of runs.")] = Path("runs"),
     data_root: DataRoot = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -284,10 +269,8 @@ def tune(
     workers: WorkersOption = 1,
     address: AddressOption = None,
     max_seconds: MaxSeconds = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the grids.", rich_help_panel=HOW)] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Of sweeps.", rich_help_panel=HOW)] = (
-        RESULTS / "tuning"
-    ),
+    dry_run: Annotated[bool, _how("--dry-run", help="Only list the grids.")] = False,
+    output: Annotated[Path, _how("--output", "-o", metavar="DIR", help="Of sweeps.")] = RESULTS / "tuning",
     data_root: DataRoot = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -297,8 +280,9 @@ def tune(
     """
     from ocssl.engines import make_engine
     from ocssl.paper.plan import choose_dataset, configure
-    from ocssl.paper.tuned import tuning_settings
+    from ocssl.paper.tuned import differences, tuning_settings
     from ocssl.results import find_table
+    from ocssl.runs.presets import resolve
     from ocssl.sweeps.driver import read_started
     from ocssl.sweeps.plan import parse_sweep
 
@@ -315,8 +299,11 @@ def tune(
     for row in rows:
         configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
         place = output / f"{paper.id}-{protocol}" / row.name
-        given = {"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning}
-        plans[place] = read_started(place) if (place / "sweep.yaml").exists() else parse_sweep(given)
+        asked = parse_sweep({"settings": tuning_settings(row, where, protocol, changes), "space": row.tuning})
+        plans[place] = begun = read_started(place) if (place / "sweep.yaml").exists() else asked
+        if found := differences(resolve(begun.settings), resolve(asked.settings)):
+            name, (before, now) = next(iter(found.items()))
+            raise ConfigError(f"the sweep in '{place}' has {name} {before}, not {now}; choose another --output")
     best: list[Path] = []
     for place, plan in plans.items():
         left = _print_grid(plan, place)
@@ -327,8 +314,9 @@ def tune(
     if not dry_run and len(best) < len(rows):
         typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
-        options = " ".join(f"--tuned {quote(str(file))}" for file in best)
-        typer.echo(f"run with these: ocssl paper run {paper.id} --protocol {protocol} {options}")
+        words = ["ocssl paper run", paper.id, *_data_set_option(paper, where), "--protocol", protocol]
+        words += [f"--tuned {quote(str(file))}" for file in best]
+        typer.echo(f"run with these: {' '.join(words)}")
 
 
 def _print_grid(plan: Sweep, place: Path) -> int:
@@ -393,10 +381,15 @@ def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
     timed = section.table.shows == "seconds"
     there = [row.ours.timed if timed else row.ours.runs for row in section.rows if not row.ours.floor]
     if lacks := sum(seed not in done for done in there for seed in seeds):
-        options = [] if section.dataset == section.table.datasets[0] else ["--dataset", quote(section.dataset)]
+        options = _data_set_option(section.table, section.dataset)
         options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
         command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
         yield f"  {lacks:3} runs: {command}"
+
+
+def _data_set_option(table: PaperTable, dataset: str) -> list[str]:
+    """The words that name a data set in a command, where it is not the table's first."""
+    return [] if dataset == table.datasets[0] else ["--dataset", quote(dataset)]
 
 
 def _line(outcome: RunOutcome) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli.flags import complete_datasets, given
+from ocssl.cli.flags import given, known_datasets
 from ocssl.cli.show import refuse_encoder
 from ocssl.errors import ConfigError
 
@@ -19,7 +19,7 @@ def probe(
     run: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="Folder of a finished run or of a live learner.")],
     dataset: Annotated[
         str | None,
-        typer.Option(help="What to measure on [default: the run's own set].", autocompletion=complete_datasets),
+        typer.Option(help="What to measure on [default: the run's own set].", autocompletion=known_datasets),
     ] = None,
     cache: Annotated[bool, typer.Option(help="Keep features in the run's folder, and use them again.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the numbers.")] = False,

@@ -11,10 +11,10 @@ from ocssl.cli.flags import ForceOption
 from ocssl.errors import MissingExtraError
 
 
-def _complete_formats(incomplete: str) -> list[str]:
+def _known_formats() -> list[str]:
     from ocssl.results.render import FORMATS
 
-    return [name for name in FORMATS if name.startswith(incomplete)]
+    return [*FORMATS]
 
 
 def report(
@@ -26,7 +26,7 @@ def report(
             "--format",
             metavar="NAME",
             help="Only this one: html, markdown, latex, csv, png, svg, pdf; repeatable.  [default: all]",
-            autocompletion=_complete_formats,
+            autocompletion=_known_formats,
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,

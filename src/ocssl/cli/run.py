@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,26 +15,19 @@ if TYPE_CHECKING:
     from ocssl.results.result import Result
     from ocssl.runs.progress import Progress
 
-FILES = "Files"
+_option = partial(typer.Option, rich_help_panel="Files")
 
 
 def run(
     ctx: typer.Context,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings from YAML.", rich_help_panel=FILES)
-    ] = None,
+    config: Annotated[Path | None, _option("--config", metavar="FILE", help="Settings from YAML.")] = None,
     assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.", rich_help_panel=FILES),
+        list[str] | None, _option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder of the run.", rich_help_panel=FILES)
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run.", rich_help_panel=FILES)] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Resume on other images or code, too.", rich_help_panel=FILES)
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.", rich_help_panel=FILES)] = False,
+    output: Annotated[Path | None, _option("--output", "-o", metavar="DIR", help="Folder of the run.")] = None,
+    resume: Annotated[Path | None, _option(metavar="RUN", help="Go on with a run.")] = None,
+    force: Annotated[bool, _option("--force", help="Resume on other images or code, too.")] = False,
+    quiet: Annotated[bool, _option("--quiet", "-q", help="Only warnings.")] = False,
 ) -> None:
     """Train on a stream, measure along it, and leave a folder with the numbers.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,14 +81,14 @@ def sweep(
 
 def _print_best(plan: Sweep, log: TrialLog, best: Trial, place: Path) -> None:
     """Draw the scores, and say how the best configuration is run and whether a better one may lie beyond it."""
-    from ocssl.plugins import as_flags
+    from ocssl.plugins import command
     from ocssl.sweeps.report import at_edges, plot_scores
 
     try:
         plot_scores(plan, log, place / "plot.png")
     except MissingExtraError as missing:
         typer.echo(f"no plot: {missing}", err=True)
-    typer.echo(" ".join(["best: ocssl run --config", quote(str(place / "best.yaml")), *as_flags()]))
+    typer.echo(command("best: ocssl run --config", place / "best.yaml"))
     more = f"; to look beyond, list more under space or extra in '{place / 'sweep.yaml'}' and --resume"
     for sentence in at_edges(plan, best):
         typer.echo(f"{sentence}{more if plan.search == 'grid' else ''}", err=True)

@@ -378,13 +378,9 @@ def _first_usable(
         if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
             return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
-            hint = (
-                f"; tried {len(tried):,}, {printable(tried[0].name)} for one{_why(tried[0], pixel_range)}"
-                if tried
-                else ""
-            )
-            if not tried and isinstance(stream, FolderStream):
-                hint = f"; names of images end in {', '.join(SUFFIXES)}"
+            hint = f"; names of images end in {', '.join(SUFFIXES)}" if isinstance(stream, FolderStream) else ""
+            if tried:
+                hint = f"; tried {len(tried):,}, {printable(tried[0].name)} for one{_why(tried[0], pixel_range)}"
             raise DataError(f"there is no usable image in {stream.key}{hint}")
         if not items:
             if not waiting:

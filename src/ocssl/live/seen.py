@@ -39,7 +39,7 @@ class SeenIndex:
         self.path = Path(path)
         self.size = size
         self._uncommitted: dict[tuple[str, str], tuple[int, str, str | None]] = {}
-        with self._errors():
+        with _naming(self.path):
             self._file = sqlite3.connect(self.path)
             self._file.execute(_TABLE)
             self._file.execute("DELETE FROM arrivals WHERE number > ?", (size,))
@@ -58,22 +58,15 @@ class SeenIndex:
         """Whether an image is finished: it was used, or it was refused and its file has not changed since."""
         entry = self._uncommitted.get((source, name))
         if entry is None:
-            with self._errors():
+            with _naming(self.path):
                 query = "SELECT number, stamp, problem FROM arrivals WHERE source = ? AND name = ?"
                 entry = self._file.execute(query, (_encode(source), _encode(name))).fetchone()
         return entry is not None and (entry[2] is None or entry[1] == stamp)
 
-    def entries(self, source: str) -> Iterator[tuple[str, str | None]]:
-        """Name and problem of every committed image of a source, in order; the problem is None for those used."""
-        with self._errors():
-            query = "SELECT name, problem FROM arrivals WHERE source = ? ORDER BY number"
-            for name, problem in self._file.execute(query, (_encode(source),)):
-                yield name.decode(errors="surrogatepass") if isinstance(name, bytes) else name, problem
-
     def commit(self) -> None:
         """Write every entry to disk; after a failure all of them are still known and can be committed later."""
         rows = [(_encode(source), _encode(name), *entry) for (source, name), entry in self._uncommitted.items()]
-        with self._errors(), self._file:
+        with _naming(self.path), self._file:
             self._file.executemany("INSERT OR REPLACE INTO arrivals VALUES (?, ?, ?, ?, ?)", rows)
         self._uncommitted.clear()
 
@@ -82,9 +75,6 @@ class SeenIndex:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-    def _errors(self) -> contextlib.AbstractContextManager[None]:
-        return _naming(self.path)
 
 
 def count_images(path: str | Path, size: int, source: str, taken: int) -> tuple[int, int]:

@@ -222,12 +222,10 @@ def choose_dataset(table: PaperTable, name: str | None) -> str:
 def _as_started(config: RunConfig, folder: Path) -> RunConfig:
     """A run that was started keeps settings, such as its execution, in which the experiment is the same."""
     try:
-        started = RunFolder(folder).read_config() if RunFolder(folder).config.exists() else None
-    except ConfigError:
-        started = None  # the engine will refuse this one run
-    if started is None or _identity(started) != _identity(config):
+        started = RunFolder(folder).read_config()
+    except ConfigError:  # there is none, or the engine will refuse it
         return config
-    return started.change(**config.only("nothing"))
+    return started.change(**config.only("nothing")) if _identity(started) == _identity(config) else config
 
 
 def _identity(config: RunConfig) -> tuple[str, int]:

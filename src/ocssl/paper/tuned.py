@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> 
     for row in table.rows:
         if not row.untrained:
             free = JUDGING | (tuned.keys() - row.settings.keys())
-            apart[row.name] = _differences(configure(row, dataset, protocol), config, free)
+            apart[row.name] = differences(configure(row, dataset, protocol), config, free)
     name, found = min(apart.items(), key=lambda entry: ("strategy" in entry[1], "stream" in entry[1], len(entry[1])))
     if not found:
         if tuned.get("from_start") == configure(table.row(name), dataset, protocol).to_dict().get("from_start"):
@@ -93,7 +93,7 @@ def _of_configuration(given: Mapping[str, Any], path: Path, which: TunedFor) -> 
     )
 
 
-def _differences(ours: RunConfig, theirs: RunConfig, free: set[str]) -> dict[str, tuple[Any, Any]]:
+def differences(ours: RunConfig, theirs: RunConfig, free: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
     """Settings in which two experiments differ, but for those that are free to."""
     one, other = experiment(ours), experiment(theirs)
     names = [name for name in dict.fromkeys([*one, *other]) if name not in free]

@@ -178,7 +178,7 @@ def _steps(run: ResultFile) -> float:
     config, samples = run.result.config, run.result.samples
     passes = samples * config["passes"]
     if early := config.get("early_images"):
-        passes += min(samples, early) * (config["early_passes"] - config["passes"])
+        passes += min(samples, early) * (config.get("early_passes", config["passes"]) - config["passes"])
     return float(passes / config["stream_batch"])
 
 

@@ -196,9 +196,9 @@ def _learning_rates(store: Store) -> Claim:
         one = group.files[0].result
         known = (one.measured_on, one.dataset, one.protocol, one.method) == ("validation", DATASET, "clean", "simsiam")
         alone = not {*one.overrides} - {"lr", "omega", "measure_on", "evaluate", "joint_views"}
-        if known and alone and one.budget in ("high", "low") and group.final:
+        lr = one.config.get("lr")
+        if known and alone and one.budget in ("high", "low") and group.final and lr:
             best = tried.setdefault((one.budget, row_name(one.strategy, one.memory)), {})
-            lr = float(one.config["lr"])
             best[lr] = max(best.get(lr, (0.0, 0)), (seed_mean(group.final), len(group.final)))
     tables, aligned = {"high": "high-simsiam", "low": "views"}, ("cla-r", "cla-e", "cassle-r")
     found: dict[str, list[Comparison]] = {budget: [] for budget in tables}

@@ -138,8 +138,9 @@ class Group:
 
     @property
     def timed(self) -> dict[int, ResultFile]:
-        """The runs that had their device to themselves."""
-        return {seed: run for seed, run in self._trained.items() if run.runs_at_once == 1}
+        """The runs that took time, with their device to themselves."""
+        alone = {seed: run for seed, run in self._trained.items() if run.runs_at_once == 1}
+        return {seed: run for seed, run in alone.items() if run.result.train_seconds > 0}
 
     @property
     def devices(self) -> tuple[str, ...]:

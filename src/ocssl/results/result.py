@@ -32,12 +32,16 @@ def _readable(config: dict[str, Any]) -> dict[str, Any]:
     if config["protocol"] not in PROTOCOLS:
         raise ValueError(f"protocol must be 'clean' or 'authors', not {shown(config['protocol'])}")
     prefix = "online_" if config["stream"] == "iid" else ""
-    for name in ("seed", "batch", f"{prefix}stream_batch", f"{prefix}passes"):
-        if type(config.get(name)) is not int or not 0 <= config[name] < 2**63:
-            raise ValueError(f"{name} must be a whole number of at least 0, not {shown(config.get(name))}")
+    counted = ("stream_batch", "batch", "passes", f"{prefix}stream_batch", f"{prefix}passes")
+    for name, least in {"seed": 0, **dict.fromkeys(counted, 1)}.items():
+        if type(config.get(name)) is not int or not least <= config[name] < 2**63:
+            raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(config.get(name))}")
     for name in ("eval_crops", "early_images", "early_passes"):  # younger than the others
         if name in config and type(config[name]) is not int:
             raise ValueError(f"{name} must be a whole number, not {shown(config[name])}")
+    for name in ("lr", "omega"):
+        if not isinstance(config.get(name), float | int | None):
+            raise ValueError(f"{name} must be a number, not {shown(config[name])}")
     for name in ("strategy", "method", "memory", "stream", "init_from"):
         if not isinstance(config.get(name), str | None):
             raise ValueError(f"{name} must be a name, not {shown(config[name])}")

@@ -178,8 +178,6 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     stream = chosen.get("stream", "class-incremental")
-    if not isinstance(stream, str):
-        raise ConfigError(f"stream must be a name, not {stream!r}")
     model = combine(RunConfig, streams.registry.get(stream).Options)
     own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
     read = learner_config.known_names(chosen)

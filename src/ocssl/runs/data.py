@@ -242,14 +242,16 @@ def _iid(config: RunConfig, kind: StreamType, train: Subset, left: int | None) -
         steps, epochs = planned.steps, planned.iid_epochs
     else:
         steps, epochs = left // step, 1
-    if steps < 1:
-        raise ConfigError(f"{left} CBP are less than the {step} of one batch of {batch} images")
+        if steps < 1:
+            raise ConfigError(f"{left} CBP are less than the {step} of one batch of {batch} images")
     if config.select(Iid.Options).epoch_end == "drop":
         whole = len(train) // batch
         if whole == 0:
             raise ConfigError(f"{len(train)} images are less than one batch of {batch}; set epoch_end=carry")
-        epochs = epochs if left is None else math.ceil(steps / whole)
-        steps = epochs * whole if left is None else steps
+        if left is None:
+            steps = epochs * whole
+        else:
+            epochs = math.ceil(steps / whole)
     else:  # batches run on from one epoch into the next, so that every step is full and the cost is exact
         epochs = max(epochs, math.ceil(steps * batch / len(train)))
     stream = _build(kind, config, train, batch, epochs=epochs)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from ocssl.common.yaml import from_file
 from ocssl.distributed import current
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.learner import Learner
-from ocssl.plugins import as_flags
+from ocssl.plugins import command
 from ocssl.runs import format1
 from ocssl.runs.config import RunConfig, take_plugins
 
@@ -51,7 +50,7 @@ class RunFolder:
     @property
     def go_on(self) -> str:
         """The command that goes on with the run, ready for a shell."""
-        return " ".join(["ocssl run --resume", shlex.quote(str(self.path)), *as_flags()])
+        return command("ocssl run --resume", self.path)
 
     def check_free(self) -> None:
         """Refuse a folder that holds a run or anything else."""

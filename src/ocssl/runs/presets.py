@@ -64,13 +64,8 @@ def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if is_address(name):
         return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     spec = dataset_spec(name)
-    known = {
-        "image_size": spec.image_size,
-        "mean": spec.mean,
-        "std": spec.std,
-        "experiences": EXPERIENCES.get(spec.name, 20),
-        "online_experiences": EXPERIENCES.get(spec.name, 20),
-    }
+    known: dict[str, Any] = {"image_size": spec.image_size, "mean": spec.mean, "std": spec.std}
+    known |= dict.fromkeys(("experiences", "online_experiences"), EXPERIENCES.get(spec.name, 20))
     if chosen.get("protocol") == "authors" and spec.name in authors.NORMALISATION:
         known["mean"], known["std"] = authors.NORMALISATION[spec.name]
     read = read_names(chosen)

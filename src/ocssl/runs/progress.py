@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -88,7 +88,7 @@ class LineProgress(Progress):
             self.info(f"{what}: {done}/{total}")
 
     def info(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        _print(text)
 
 
 class BarProgress(Progress):
@@ -115,6 +115,11 @@ class BarProgress(Progress):
         self._bars.update(self._work, description=what, total=total, completed=done, visible=done < total)
 
     def info(self, text: str) -> None:  # called between runs, where there are no bars
+        _print(text)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop the work
         print(text, file=sys.stderr, flush=True)
 
 

@@ -6,7 +6,6 @@ The folder holds ``sweep.yaml``, which is written first, ``trials.jsonl``, the r
 
 from __future__ import annotations
 
-import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job
 from ocssl.errors import ConfigError
-from ocssl.plugins import as_flags, changed
+from ocssl.plugins import changed, command
 from ocssl.results.render.markdown import to_markdown
 from ocssl.results.result import read_result
 from ocssl.runs.folder import RunFolder
@@ -79,7 +78,7 @@ def read_started(folder: Path) -> Sweep:
 
 def go_on(folder: Path) -> str:
     """The command that resumes a sweep, ready for a shell."""
-    return " ".join(["ocssl sweep --resume", shlex.quote(str(folder)), *as_flags()])
+    return command("ocssl sweep --resume", folder)
 
 
 def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None], stop_at: float) -> TrialLog:
