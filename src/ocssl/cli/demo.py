@@ -75,8 +75,9 @@ def demo(
         "Three ways to learn from them with SimCLR, at the same cost (60 training images for every 10 that arrive).\n"
         "A linear probe over all 18 classes, seen or not, measures the encoder along the way.\n"
     )
-    results = _run(dict.fromkeys(seed or [0]), output / "runs", images, quick)
-    over = " (mean over seeds)" if seed and seed[1:] else ""
+    seeds = dict.fromkeys(seed or [0])
+    results = _run(seeds, output / "runs", images, quick)
+    over = " (mean over seeds)" if len(seeds) > 1 else ""
     console.print(f"\nLinear probe in percent, by images seen, and k-NN at the end{over}")
     console.print(to_rich(_table(results)), "")
     runs = {found[0].strategy: found for found in results.values()}

@@ -163,7 +163,7 @@ def _annotation(name: str, entry: Declared) -> Any:
         expose_value=False,
         hidden=not entry.marks.common,
         callback=_keep(name, as_text=str in kinds),
-        autocompletion=lambda: choices or known_names(name),  # Typer takes those that fit
+        autocompletion=lambda: choices or registered_names(name),  # Typer takes those that fit
         rich_help_panel=PANEL,
     )
     return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
@@ -181,14 +181,14 @@ def _keep(name: str, as_text: bool) -> Callable[..., None]:
     return keep
 
 
-def known_names(setting: str) -> list[str]:
+def registered_names(setting: str) -> list[str]:
     """The names that a setting takes, for completion: those in its registry, if it has one."""
     return registries()[setting].names() if setting in registries() else []
 
 
 def known_datasets() -> list[str]:
     """The names of data sets, for completion."""
-    return known_names("dataset")
+    return registered_names("dataset")
 
 
 def registries() -> dict[str, Registry[Any]]:
