@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
+from ocssl.common.files import not_a_path
 from ocssl.data.cache import Decoding, OnBadImage, cache_root, find_caches, open_cache
 from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
@@ -189,21 +190,13 @@ def open_address(address: str, split: str) -> Reader:
 
 
 def as_path(place: str) -> Path:
-    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`.
-
-    >>> as_path("x" * 5000)
-    Traceback (most recent call last):
-    ...
-    ocssl.errors.DataError: 'xxxxxxxxxxxxxxxxxx…' cannot be a path: File name too long
-    """
+    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`."""
     try:
         path = Path(place).expanduser()
         path.is_dir()
         return path
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
-        name = place if len(place) < 80 else f"{place[:18]}…"
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise DataError(f"'{name}' cannot be a path: {reason}") from error
+        raise DataError(not_a_path(place, error)) from error
 
 
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
