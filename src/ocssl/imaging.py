@@ -395,7 +395,7 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
             raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]")
-        return (pixels.astype(np.float64) * 255).round().astype(np.uint8)
+        return _scaled(pixels, (0, 1))
     return pixels
 
 
@@ -442,7 +442,7 @@ def _as_batch(array: np.ndarray) -> np.ndarray:
 
 
 def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:
-    arrays = []
+    found = np.empty((len(images), 3, image_size, image_size), np.uint8)
     for i, image in enumerate(images):
         picture = Path(image) if isinstance(image, str) else image
         if isinstance(image, Tensor) and image.ndim == 3:
@@ -455,13 +455,11 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
                 f"item {i} is {type(image).__name__}{shape}"
             )
         try:
-            arrays.append(decode(picture, image_size, fit, pixel_range))
+            found[i] = decode(picture, image_size, fit, pixel_range)
         except (BadImage, OSError) as problem:
             named = f" ('{picture}')" if isinstance(picture, Path) else ""
             raise InputError(f"item {i} of the list{named} is not readable as an image: {problem}") from problem
-    if not arrays:
-        raise InputError("the batch of images is empty")
-    return torch.from_numpy(np.stack(arrays))
+    return torch.from_numpy(found)
 
 
 def _is_one_image(shape: tuple[int, ...]) -> bool:
