@@ -79,7 +79,7 @@ class Decoding:
 
 def cache_root() -> Path:
     """Where decoded images are kept: ``$OCSSL_CACHE``, else ``~/.cache/ocssl``."""
-    return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
+    return Path(os.path.expanduser(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl"))
 
 
 def cache_folder(name: str, identity: str, decoding: Decoding) -> Path:

@@ -13,7 +13,6 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
-from ocssl.common.files import not_a_path
 from ocssl.data.cache import Decoding, OnBadImage, cache_root, find_caches, open_cache
 from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
@@ -21,7 +20,16 @@ from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
-from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, NoSplit, data_root, no_split, shard_files, split_folder
+from ocssl.data.layout import (
+    OTHER_SPLIT,
+    SPLIT_NAMES,
+    NoSplit,
+    as_path,
+    data_root,
+    no_split,
+    shard_files,
+    split_folder,
+)
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
@@ -187,16 +195,6 @@ def open_address(address: str, split: str) -> Reader:
     from ocssl.data.formats.parquet import ParquetReader
 
     return ParquetReader(find(split), other_files)
-
-
-def as_path(place: str) -> Path:
-    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`."""
-    try:
-        path = Path(place).expanduser()
-        path.is_dir()
-        return path
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
-        raise DataError(not_a_path(place, error)) from error
 
 
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
