@@ -31,7 +31,7 @@ from ocssl.data.layout import (
     split_folder,
 )
 from ocssl.data.reader import Item, Reader
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
 from ocssl.registry import unknown
 
@@ -79,9 +79,13 @@ def load(
         reader, info = open_address(address, split), DatasetInfo(address)
     else:
         spec = dataset_spec(address)
-        decoding = replace(decoding, image_size=image_size or spec.image_size)
+        size = image_size or spec.image_size
+        decoding = replace(decoding, image_size=size)
         if spec.drawn:
-            return spec.draw(split, image_size or spec.image_size)
+            made = spec.drawn(split, size)
+            if not isinstance(made, Dataset):
+                raise ConfigError(f"data set '{spec.name}' must be drawn as a Dataset, not {type(made).__name__}")
+            return made
         reader = _find_or_fetch(spec, data_root(root), split, download, progress)
         info = DatasetInfo(spec.name, mean=spec.mean, std=spec.std)
     return cached(reader, info, decoding, check=verify, show=progress)
