@@ -274,6 +274,18 @@ def test_a_range_holds_for_sixteen_bits_with_alpha_too(colours):
     assert np.abs(found.astype(float) - expected)[:, 1:].max() <= 9
 
 
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_a_range_holds_for_a_large_image_of_sixteen_bits_too(channels, monkeypatch):
+    values = np.full((6 * SIZE, 6 * SIZE, channels), 65_535, np.uint16)
+    values[..., : 1 if channels == 2 else 3] = 2048
+    content = png_of_sixteen_bits(values)
+    small = decode(content, SIZE, "crop", (0, 4095))
+    assert (small == 136).all()  # Pillow gives the upper 8 of 16 bits, and the middle of what they stand for is taken
+    monkeypatch.setattr(imaging, "LARGE_PIXELS", 1)
+    monkeypatch.setattr(imaging, "STRIP_PIXELS", 6 * SIZE * 7)
+    np.testing.assert_array_equal(decode(content, SIZE, "crop", (0, 4095)), small)
+
+
 def test_a_tiff_that_pillow_does_not_know_is_not_called_something_else():
     with pytest.raises(BadImage, match="a TIFF file of a kind that Pillow cannot read"):
         decode(b"II*\0" + bytes(100), SIZE)

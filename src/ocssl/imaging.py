@@ -298,11 +298,12 @@ def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | 
     """A square in RGB; of a large image that is not RGB, no second full copy is made."""
     width, height = image.size
     factor = 1
+    deep = _is_deep(image)  # a strip does not say it
     if image.mode != "RGB" and width * height > LARGE_PIXELS:
         factor = max(1, min(width, height) // (2 * size))
-        image = _to_rgb_in_strips(image, factor, pixel_range)
+        image = _to_rgb_in_strips(image, factor, pixel_range, deep)
     else:
-        image = _to_rgb(image, pixel_range)
+        image = _to_rgb(image, pixel_range, deep)
     if image.size == (size, size):
         return image
     if fit == "squash":
@@ -313,13 +314,13 @@ def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | 
     return image.resize((size, size), Image.Resampling.BICUBIC, box=box)
 
 
-def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange | None) -> Image.Image:
+def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange | None, deep: bool) -> Image.Image:
     """As :func:`_to_rgb`, then reduced by a whole factor, a strip of rows at a time."""
     width, height = image.size
     rows = -(-max(1, STRIP_PIXELS // width) // factor) * factor
     found = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     for top in range(0, height, rows):
-        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))), pixel_range)
+        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))), pixel_range, deep)
         found.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     return found
 
@@ -343,15 +344,19 @@ def _drafted(image: Image.Image, size: int) -> Image.Image:
     return second
 
 
-def _to_rgb(image: Image.Image, pixel_range: PixelRange | None) -> Image.Image:
-    """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken."""
+def _to_rgb(image: Image.Image, pixel_range: PixelRange | None, deep: bool) -> Image.Image:
+    """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken.
+
+    Args:
+        deep: whether the image has 16 bits per colour in its file, see :func:`_is_deep`.
+    """
     if image.mode.startswith("I") or image.mode == "F":
         if image.mode == "F" and pixel_range is None:
             raise BadImage(
                 "its pixels are floating point numbers; set pixel_range to those of black and white, e.g. [0, 1]"
             )
         return Image.fromarray(_scaled(np.asarray(image), pixel_range)).convert("RGB")
-    if _is_deep(image):  # Pillow gives the upper 8 bits: the middle of what they stand for
+    if deep:  # Pillow gives the upper 8 bits: the middle of what they stand for
         pixels = np.asarray(image.convert("RGB" if image.mode == "RGB" else "RGBA"))
         colours = _scaled(pixels[..., :3].astype(np.int32) * 256 + 128, pixel_range)
         image = Image.fromarray(np.concatenate([colours, pixels[..., 3:]], axis=-1))
@@ -395,7 +400,7 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
             raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]")
-        return (pixels.astype(np.float64) * 255).round().astype(np.uint8)
+        return _scaled(pixels, (0, 1))
     return pixels
 
 
@@ -442,7 +447,7 @@ def _as_batch(array: np.ndarray) -> np.ndarray:
 
 
 def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:
-    arrays = []
+    found = np.empty((len(images), 3, image_size, image_size), np.uint8)
     for i, image in enumerate(images):
         picture = Path(image) if isinstance(image, str) else image
         if isinstance(image, Tensor) and image.ndim == 3:
@@ -455,13 +460,11 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
                 f"item {i} is {type(image).__name__}{shape}"
             )
         try:
-            arrays.append(decode(picture, image_size, fit, pixel_range))
+            found[i] = decode(picture, image_size, fit, pixel_range)
         except (BadImage, OSError) as problem:
             named = f" ('{picture}')" if isinstance(picture, Path) else ""
             raise InputError(f"item {i} of the list{named} is not readable as an image: {problem}") from problem
-    if not arrays:
-        raise InputError("the batch of images is empty")
-    return torch.from_numpy(np.stack(arrays))
+    return torch.from_numpy(found)
 
 
 def _is_one_image(shape: tuple[int, ...]) -> bool:

@@ -16,8 +16,8 @@ import traceback
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -157,18 +157,13 @@ def describe(modules: Iterable[str]) -> list[Plugin]:
     ]
 
 
-def _root(module: str) -> ModuleType | None:
-    """The outermost package around a module that has a file, or the module itself."""
-    parts = module.split(".")
-    above = (sys.modules.get(".".join(parts[: depth + 1])) for depth in range(len(parts)))
-    return next((found for found in above if found is not None and getattr(found, "__file__", None)), None)
-
-
 def _digest(module: str) -> str | None:
-    root = _root(module)
-    if root is None or root.__file__ is None:
+    """SHA-256 of the outermost package around a module that has a file, or of the module's own file."""
+    around = accumulate(module.split("."), "{}.{}".format)
+    root = next((found for name in around if getattr(found := sys.modules.get(name), "__file__", None)), None)
+    if root is None:
         return None
-    file = Path(root.__file__)
+    file = Path(str(root.__file__))
     files = sorted(file.parent.rglob("*.py")) if hasattr(root, "__path__") else [file]
     digest = hashlib.sha256()
     try:
@@ -179,9 +174,7 @@ def _digest(module: str) -> str | None:
     return digest.hexdigest()
 
 
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())
+_distributions = cache(packages_distributions)
 
 
 def _version(module: str) -> str | None:

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ocssl import checkpoint
+from ocssl.common.checkpoints import CheckpointFolder
 from ocssl.common.files import not_a_path, read_file
 from ocssl.errors import CheckpointError, ConfigError, first_misfit, unreadable
 from ocssl.imaging import Fit
@@ -457,9 +458,8 @@ def _find(path: Path) -> tuple[Path, str]:
     for folder in (path, path / "encoder"):
         if os.path.lexists(folder / "encoder.json"):  # also a link to nowhere: reading it says so
             return folder, "encoder"
-    numbered = (saved for saved in (path / "checkpoints").glob("[0-9]*") if saved.name.isdecimal())
-    checkpoints = sorted(numbered, key=lambda saved: int(saved.name))
-    for folder in (path, path / "learner", *(saved / "learner" for saved in checkpoints[-1:])):
+    newest = CheckpointFolder(path / "checkpoints").complete()[-1:]
+    for folder in (path, path / "learner", *(saved / "learner" for saved in newest)):
         if (folder / "learner.json").exists():
             return folder, "learner"
     raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")

@@ -110,7 +110,7 @@ def test_a_name_that_no_file_system_takes_is_one_sentence(make: Make, state: Pat
     if given[0] == "data":
         ended.went_well("broken", "File name too long")
     else:
-        ended.refused("'xxxxxxxxxxxxxxxxxx…' cannot be a path: File name too long")
+        ended.refused(f"'{'x' * 40}…' cannot be a path: File name too long")
 
 
 # Errors of the system -------------------------------------------------------------------------------------------------

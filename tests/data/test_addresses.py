@@ -462,3 +462,16 @@ def test_the_root_comes_from_the_environment(tmp_path, monkeypatch):
     write_parquet(tmp_path / "cifar100" / "train-0.parquet", [pixels(0)], [0])
     monkeypatch.setenv("OCSSL_DATA", str(tmp_path))
     assert_holds(data.load("cifar100"), [pixels(0)], [0])
+
+
+@pytest.mark.parametrize("root", ["~nobody-of-this-name/data", "x" * 5000])
+def test_a_root_that_cannot_be_a_path_is_one_sentence(root):
+    with pytest.raises(DataError, match="cannot be a path: "):
+        data.load("cifar100", root=root, download=False)
+
+
+def test_a_cache_of_nobody_is_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OCSSL_CACHE", "~nobody-of-this-name")
+    assert len(data.from_iterable([pixels(0)])) == 1
+    assert (tmp_path / "~nobody-of-this-name").is_dir()

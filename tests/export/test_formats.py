@@ -138,14 +138,15 @@ def test_an_encoder_in_training_goes_on_training_after_an_export(tmp_path: Path)
     assert all(module.training for module in encoder.modules())
 
 
-def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path) -> None:
-    @formats.register("off-by-a-bit")
+@pytest.mark.parametrize("error", [0.01, float("nan")])
+def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path, error: float) -> None:
+    @formats.register(f"off-by-{error}")
     def write(original: FrozenEncoder, path: Path):  # type: ignore[no-untyped-def]
         path.write_text("a file")
-        return lambda images: original(images) + 0.01
+        return lambda images: original(images) + error
 
     with pytest.raises(CheckpointError, match="differs from the original by"):
-        export(make("convnet-w8"), tmp_path / "encoder.bin", "off-by-a-bit")
+        export(make("convnet-w8"), tmp_path / "encoder.bin", f"off-by-{error}")
     assert not list(tmp_path.iterdir())
 
 

@@ -103,10 +103,10 @@ def number_of(count: int, thing: str) -> str:
 def short_count(count: int) -> str:
     """A large count in four characters or so.
 
-    >>> short_count(3_726_000), short_count(270_000), short_count(960)
-    ('3.73M', '270k', '960')
+    >>> short_count(3_726_000), short_count(999_700), short_count(270_000), short_count(960)
+    ('3.73M', '1.00M', '270k', '960')
     """
-    if count >= 1_000_000:
+    if count >= 999_500:
         return f"{count / 1e6:.2f}M"
     return f"{count / 1e3:.0f}k" if count >= 10_000 else str(count)
 

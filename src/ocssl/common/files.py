@@ -136,7 +136,7 @@ def _check_apart(path: Path, inputs: Iterable[str | Path]) -> None:
                 raise ConfigError(f"the output '{path}' {where} the input '{found}'; choose another output")
 
 
-def not_a_path(path: object, error: OSError | ValueError) -> str:
+def not_a_path(path: object, error: Exception) -> str:
     """What to say of a path that the system does not take.
 
     >>> not_a_path("a" * 300, OSError(36, "File name too long"))
@@ -144,7 +144,7 @@ def not_a_path(path: object, error: OSError | ValueError) -> str:
     """
     text = str(path)
     shown = f"{text[:40]}…" if len(text) > 200 else text
-    return f"'{shown}' cannot be a path: {error.strerror if isinstance(error, OSError) else error}"
+    return f"'{shown}' cannot be a path: {getattr(error, 'strerror', None) or error}"
 
 
 def atomic_write(path: str | Path, content: str | bytes | Callable[[Path], object]) -> Path:

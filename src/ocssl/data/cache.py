@@ -79,7 +79,7 @@ class Decoding:
 
 def cache_root() -> Path:
     """Where decoded images are kept: ``$OCSSL_CACHE``, else ``~/.cache/ocssl``."""
-    return Path(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl").expanduser()
+    return Path(os.path.expanduser(os.environ.get("OCSSL_CACHE") or "~/.cache/ocssl"))
 
 
 def cache_folder(name: str, identity: str, decoding: Decoding) -> Path:
@@ -197,20 +197,14 @@ class CacheIndex:
 
 
 def _read_labels(folder: Path, index: CacheIndex) -> Tensor:
-    """The labels; nothing that the file claims is believed before it is compared with the index."""
     try:
-        content = read_file(folder / LABELS, 8 * index.count + 4096)
-        file = io.BytesIO(content)
-        np.lib.format.read_magic(file)
-        shape, _, kind = np.lib.format.read_array_header_1_0(file)
-        labels = np.frombuffer(content, np.int64, offset=file.tell())
+        labels = np.load(io.BytesIO(read_file(folder / LABELS, 8 * index.count + 4096)))
+        in_range = not index.classes or 0 <= labels.min() <= labels.max() < len(index.classes)
+        if labels.dtype == np.int64 and labels.shape == (index.count,) and in_range:
+            return torch.from_numpy(labels)
     except Exception as error:  # numpy parses the header as Python, which raises anything
         raise _damaged(folder) from error
-    if shape != (index.count,) or kind != np.int64 or len(labels) != index.count:
-        raise _damaged(folder)
-    if index.classes and not 0 <= labels.min() <= labels.max() < len(index.classes):
-        raise _damaged(folder)
-    return torch.from_numpy(labels.copy())
+    raise _damaged(folder)
 
 
 def _damaged(folder: Path) -> DataError:

@@ -70,14 +70,6 @@ class DatasetSpec:
         folders = chain(dataset_dirs(root, self.aliases), [root] if self.downloads else [])
         return next((reader for folder in folders if (reader := self.find(folder, split))), None)
 
-    def draw(self, split: str, image_size: int) -> Dataset:
-        """The images of a set that is drawn by code."""
-        assert self.drawn is not None, "a set that is read from files is located"
-        made = self.drawn(split, image_size)
-        if not isinstance(made, Dataset):
-            raise ConfigError(f"data set '{self.name}' must be drawn as a Dataset, not {type(made).__name__}")
-        return made
-
 
 registry = Registry[DatasetSpec]("data set", group="ocssl.data")
 register = registry.register

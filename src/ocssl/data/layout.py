@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ocssl.common.files import not_a_path
 from ocssl.errors import DataError
 
 SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
@@ -15,7 +16,17 @@ OTHER_SPLIT = {"train": "test", "test": "train"}
 
 def data_root(root: str | Path | None = None) -> Path:
     """The folder to search: the argument, else ``$OCSSL_DATA``, else ``data``."""
-    return Path(root or os.environ.get("OCSSL_DATA") or "data").expanduser()
+    return as_path(str(root or os.environ.get("OCSSL_DATA") or "data"))
+
+
+def as_path(place: str) -> Path:
+    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`."""
+    try:
+        path = Path(place).expanduser()
+        path.is_dir()
+        return path
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
+        raise DataError(not_a_path(place, error)) from error
 
 
 def dataset_dirs(root: Path, aliases: Iterable[str]) -> Iterator[Path]:

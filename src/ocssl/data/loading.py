@@ -20,9 +20,18 @@ from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
 from ocssl.data.formats.files import any_folder, one_split
 from ocssl.data.formats.tar import TarReader
-from ocssl.data.layout import OTHER_SPLIT, SPLIT_NAMES, NoSplit, data_root, no_split, shard_files, split_folder
+from ocssl.data.layout import (
+    OTHER_SPLIT,
+    SPLIT_NAMES,
+    NoSplit,
+    as_path,
+    data_root,
+    no_split,
+    shard_files,
+    split_folder,
+)
 from ocssl.data.reader import Item, Reader
-from ocssl.errors import DataError
+from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
 from ocssl.registry import unknown
 
@@ -70,9 +79,13 @@ def load(
         reader, info = open_address(address, split), DatasetInfo(address)
     else:
         spec = dataset_spec(address)
-        decoding = replace(decoding, image_size=image_size or spec.image_size)
+        size = image_size or spec.image_size
+        decoding = replace(decoding, image_size=size)
         if spec.drawn:
-            return spec.draw(split, image_size or spec.image_size)
+            made = spec.drawn(split, size)
+            if not isinstance(made, Dataset):
+                raise ConfigError(f"data set '{spec.name}' must be drawn as a Dataset, not {type(made).__name__}")
+            return made
         reader = _find_or_fetch(spec, data_root(root), split, download, progress)
         info = DatasetInfo(spec.name, mean=spec.mean, std=spec.std)
     return cached(reader, info, decoding, check=verify, show=progress)
@@ -186,24 +199,6 @@ def open_address(address: str, split: str) -> Reader:
     from ocssl.data.formats.parquet import ParquetReader
 
     return ParquetReader(find(split), other_files)
-
-
-def as_path(place: str) -> Path:
-    """A text as a path, ``~`` replaced; one that no file system takes is a :class:`DataError`.
-
-    >>> as_path("x" * 5000)
-    Traceback (most recent call last):
-    ...
-    ocssl.errors.DataError: 'xxxxxxxxxxxxxxxxxx…' cannot be a path: File name too long
-    """
-    try:
-        path = Path(place).expanduser()
-        path.is_dir()
-        return path
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
-        name = place if len(place) < 80 else f"{place[:18]}…"
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise DataError(f"'{name}' cannot be a path: {reason}") from error
 
 
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:

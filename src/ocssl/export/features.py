@@ -160,44 +160,38 @@ def _features(
 
     Each image is decoded to the encoder's size before the next one is taken, so that only small ones are kept.
     """
-    ids: list[int] = []
-    names: list[str] = []
-    stamps: list[str] = []
-    rows: list[np.ndarray] = []
+    rows: list[dict[str, Any]] = []
     refused: list[tuple[str, str]] = []
     count = 0
     while True:
-        images, places, before = [], [], count
+        images, new, before = [], [], count
         for item in islice(items, batch):
-            number, name, stamp = start + count, _utf8(item.name), file_stamp(item.picture)
+            name, stamp = _utf8(item.name), file_stamp(item.picture)
+            row = {"id": start + count, "path": name, "stamp": stamp, "features": earlier.get((name, stamp))}
             count += 1
-            row = earlier.get((name, stamp))
             try:
-                if row is None:
+                if row["features"] is None:
                     images.append(item.decode(encoder.image_size, encoder.fit, encoder.pixel_range))
-                    places.append(len(rows))
+                    new.append(row)
             except BadImage as problem:
                 refused.append((name, str(problem)))
                 continue
-            ids.append(number)
-            names.append(name)
-            stamps.append(stamp)
-            rows.append(np.empty(0) if row is None else row)
+            rows.append(row)
         if images:
             found = encoder.transform(torch.from_numpy(np.stack(images)), batch=batch)
-            for place, features in zip(places, found, strict=True):
-                rows[place] = features
+            for row, features in zip(new, found, strict=True):
+                row["features"] = features
         if count == before:
             break
         progress(count - before)
-    values = np.concatenate(rows).astype(np.float32) if rows else np.empty(0, np.float32)
-    columns = {
-        "id": pa.array(ids, pa.int64()),
-        "path": pa.array(names, pa.string()),
-        "stamp": pa.array(stamps, pa.string()),
-        "features": pa.FixedSizeListArray.from_arrays(pa.array(values), encoder.feature_dim),
+    kinds = {
+        "id": pa.int64(),
+        "path": pa.string(),
+        "stamp": pa.string(),
+        "features": pa.list_(pa.float32(), encoder.feature_dim),
     }
-    return pa.table(columns, metadata={"ocssl": json.dumps({"count": count, "refused": refused})}), count
+    facts = {"ocssl": json.dumps({"count": count, "refused": refused})}
+    return pa.Table.from_pylist(rows, pa.schema(kinds, facts)), count
 
 
 def _write(table: pa.Table, path: Path) -> Path:

@@ -24,7 +24,8 @@ from ocssl.common.files import not_a_path
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
 from ocssl.data.formats.files import UNREAD, FilesReader, image_files
-from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, as_path, open_address
+from ocssl.data.layout import as_path
+from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, open_address
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp

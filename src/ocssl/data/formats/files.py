@@ -112,46 +112,36 @@ def image_files(folder: Path) -> list[str]:
         raise DataError(f"there is no folder {folder}")
     found: list[str] = []
     seen: set[tuple[int, int]] = set()
-    folders, links = [""], deque[str]()
-    while folders or links:
-        place = folders.pop() if folders else links.popleft()
+    places = deque([""])  # folders first, links to folders behind them
+    while places:
+        place = places.popleft()
+        path = folder / place
         try:
-            images, below, linked = _list(folder, place, seen)
+            stat = os.stat(path)
+            with os.scandir(path) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
         except OSError as error:
             if not place:
                 raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
-            _warn_once(f"the folder {folder / place}, which cannot be read: {error.strerror}")
+            _warn_once(f"the folder {path}, which cannot be read: {error.strerror}")
             continue
-        found += images
-        folders += below
-        links += linked
+        if (stat.st_dev, stat.st_ino) in seen:
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            name, suffix = os.path.join(place, entry.name), os.path.splitext(entry.name)[1].lower()
+            if _is_folder(entry):
+                if not entry.is_symlink():
+                    places.appendleft(name)
+                elif not path.resolve().is_relative_to(Path(entry.path).resolve()):
+                    places.append(name)
+            elif suffix in SUFFIXES and _may_be_read(entry):
+                found.append(name)
+            elif suffix in UNREAD:
+                _warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
     return sorted(found)
-
-
-def _list(folder: Path, place: str, seen: set[tuple[int, int]]) -> tuple[list[str], list[str], list[str]]:
-    """Image files, folders and links to folders in ``folder/place``, by names relative to ``folder``."""
-    path = folder / place
-    stat = os.stat(path)
-    if (stat.st_dev, stat.st_ino) in seen:
-        return [], [], []
-    images, folders, links = [], [], []
-    with os.scandir(path) as listing:
-        entries = sorted((entry for entry in listing if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    for entry in entries:
-        name = os.path.join(place, entry.name)
-        if _is_folder(entry):
-            if not entry.is_symlink():
-                folders.append(name)
-            elif not path.resolve().is_relative_to(Path(entry.path).resolve()):
-                links.append(name)
-            continue
-        suffix = os.path.splitext(name)[1].lower()
-        if suffix in SUFFIXES and _may_be_read(entry):
-            images.append(name)
-        elif suffix in UNREAD:
-            _warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
-    seen.add((stat.st_dev, stat.st_ino))
-    return images, folders, links
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -27,8 +27,12 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
         for revision in (None, CONVERTED):
             where: Any = {"repo_type": "dataset", "revision": revision}
             if shards := shards_by_config(HfApi().list_repo_files(repository, **where), split):
-                names = _of_config(repository, shards, config)
-                return [Path(hf_hub_download(repository, name, **where)) for name in names]
+                if config is None and len(shards) == 1:
+                    [config] = shards
+                if config not in shards:
+                    known = ", ".join(shards)
+                    raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {known}")
+                return [Path(hf_hub_download(repository, name, **where)) for name in shards[config]]
         raise NoSplit(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
     except DataError:
         raise
@@ -52,11 +56,3 @@ def shards_by_config(names: list[str], split: str) -> dict[str, list[str]]:
         by_config.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(Path(name))
     chosen = {config: of_split(files, split) for config, files in by_config.items()}
     return {config: [file.as_posix() for file in files] for config, files in chosen.items() if files}
-
-
-def _of_config(repository: str, shards: dict[str, list[str]], config: str | None) -> list[str]:
-    if config is None and len(shards) == 1:
-        return next(iter(shards.values()))
-    if config in shards:
-        return shards[config]
-    raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {', '.join(shards)}")

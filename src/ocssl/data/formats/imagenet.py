@@ -37,9 +37,7 @@ def find_imagenet100(folder: Path, split: str, authors_seed: int | None = None) 
     Args:
         authors_seed: draw the classes as the authors do; None takes the customary list.
     """
-    place = next(
-        (found for base in (folder, folder / "Data" / "CLS-LOC") if (found := split_folder(base, split))), None
-    )
+    place = split_folder(folder, split) or split_folder(folder / "Data" / "CLS-LOC", split)
     if place is None:
         return None
     synsets = sorted(entry.name for entry in place.iterdir() if _SYNSET.fullmatch(entry.name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, BinaryIO
 
 HEADER_BYTES = 1 << 16  # of a header; statistics of long values make it long
@@ -16,7 +17,7 @@ LEVELS = 16
 MAGIC = b"PAR1"
 
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
-_DAMAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+_DAMAGE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def column_chunks(file: BinaryIO) -> list[list[ColumnChunk]]:
         raise ValueError("it has no footer")
     file.seek(end - 8 - length)
     try:
-        footer, _ = _struct(file.read(length), 0)
+        footer = _struct(BytesIO(file.read(length)))
         return [[_chunk(column[3]) for column in group[1]] for group in footer[4]]
     except _DAMAGE as error:
         raise ValueError(f"its footer is damaged: {error!r}") from error
@@ -65,74 +66,69 @@ def largest_page(file: BinaryIO, chunk: ColumnChunk) -> int:
         if not 0 <= place < end:
             break
         file.seek(place)
+        header = BytesIO(file.read(HEADER_BYTES))
         try:
-            fields, length = _struct(file.read(HEADER_BYTES), 0)
+            fields = _struct(header)
             size, packed = int(fields[2]), int(fields[3])
         except _DAMAGE:
             break  # pyarrow refuses it, too
         largest = max(largest, size, packed)
-        place += length + max(packed, 0)
+        place += header.tell() + max(packed, 0)
     return largest
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
+def _bytes(data: BytesIO, count: int) -> bytes:
+    found = data.read(count)
+    if len(found) < count:
+        raise ValueError("it ends too early")
+    return found
+
+
+def _byte(data: BytesIO) -> int:
+    return _bytes(data, 1)[0]
+
+
+def _varint(data: BytesIO) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = _byte(data)
         value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
         if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+            return value
+    raise ValueError("a number of more than 64 bits")
 
 
-def _struct(data: bytes, at: int, level: int = 0) -> tuple[dict[int, Any], int]:
-    """The values of a struct by field, and where it ends."""
+def _integer(data: BytesIO) -> int:
+    number = _varint(data)
+    return (number >> 1) ^ -(number & 1)
+
+
+def _struct(data: BytesIO, level: int = 0) -> dict[int, Any]:
+    """The values of a struct by field."""
     found: dict[int, Any] = {}
     field = 0
-    while data[at]:
-        step, kind = data[at] >> 4, data[at] & 15
-        at += 1
-        if step:
-            field += step
-        else:
-            field, at = _integer(data, at)
-        if kind in _BOOLEANS:  # the kind is the value
-            found[field] = kind == 1
-        else:
-            found[field], at = _value(data, at, kind, level)
-    return found, at + 1
+    while head := _byte(data):
+        step, kind = head >> 4, head & 15
+        field = field + step if step else _integer(data)
+        found[field] = kind == 1 if kind in _BOOLEANS else _value(data, kind, level)  # the kind of a boolean says it
+    return found
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _varint(data, at)
-    return (number >> 1) ^ -(number & 1), at
-
-
-def _value(data: bytes, at: int, kind: int, level: int) -> tuple[Any, int]:
-    """A value, and where it ends."""
+def _value(data: BytesIO, kind: int, level: int) -> Any:
     if level == LEVELS:
         raise ValueError("nested too deeply")
     if kind in _INTEGERS:
-        return _integer(data, at)
+        return _integer(data)
     if kind in (*_BOOLEANS, _BYTE):
-        return data[at], at + 1
+        return _byte(data)
     if kind == _DOUBLE:
-        return None, at + 8
+        return _bytes(data, 8)
     if kind == _BINARY:
-        length, at = _varint(data, at)
-        return data[at : at + length], at + length
+        return _bytes(data, _varint(data))
     if kind == _STRUCT:
-        return _struct(data, at, level + 1)
+        return _struct(data, level + 1)
     if kind not in _LISTS:
         raise ValueError(f"no type {kind} in a header")
-    count, inner = data[at] >> 4, data[at] & 15
-    at += 1
-    if count == 15:
-        count, at = _varint(data, at)
-    values = []
-    for _ in range(min(count, len(data))):
-        value, at = _value(data, at, inner, level + 1)
-        values.append(value)
-    return values, at
+    head = _byte(data)
+    count, inner = head >> 4, head & 15
+    return [_value(data, inner, level + 1) for _ in range(_varint(data) if count == 15 else count)]

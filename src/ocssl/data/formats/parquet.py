@@ -129,18 +129,14 @@ def _whole_column(file: Path, name: str) -> ColumnArray:
     try:
         for batch in content.iter_batches(_rows_at_once(file, [name], 1 << 16), columns=[name]):
             values = batch.column(0).to_numpy(zero_copy_only=False)
-            found.append(values if values.dtype != object else _shared(values, known))
+            if values.dtype == object:
+                for place, value in enumerate(values):
+                    if isinstance(value, str | bytes):  # others, such as lists, cannot be compared
+                        values[place] = known.setdefault(value, value)
+            found.append(values)
     except DAMAGE as error:
         raise _unreadable(file, "cannot be read", error) from error
     return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def _shared(values: ColumnArray, known: dict[Any, Any]) -> ColumnArray:
-    """The same values, of which equal ones are one object; what cannot be compared, such as a list, stays."""
-    for place, value in enumerate(values):
-        if isinstance(value, str | bytes):
-            values[place] = known.setdefault(value, value)
-    return values
 
 
 def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) -> int:

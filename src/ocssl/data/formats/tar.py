@@ -115,11 +115,11 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
     for _, sample in groupby(known, key=itemgetter(0)):
         image = label = None
         for _, suffix, member in sample:
-            problem = _problem(member)
+            content = _content(archive, member)
             if suffix in SUFFIXES:
-                image = (f"{shard}:{member.name}", problem or _read(archive, member))
-            elif problem is None and member.size <= MAX_LABEL_BYTES:
-                label = _label(_read(archive, member))
+                image = (f"{shard}:{member.name}", content)
+            elif isinstance(content, bytes) and len(content) <= MAX_LABEL_BYTES:
+                label = _label(content)
         if image:
             yield Item(*image, label)
 
@@ -131,22 +131,19 @@ def _split(name: str) -> tuple[str, str]:
     return f"{folder}/{stem}", (dot + suffix).lower()
 
 
-def _problem(member: tarfile.TarInfo) -> BadImage | None:
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | BadImage:
+    """The content of a member, or why it cannot be used."""
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts:
         return BadImage("its path leads out of the archive")
-    if not member.isreg():
+    content = archive.extractfile(member) if member.isreg() else None
+    if content is None:
         return BadImage("it is a link or a device, not a file")
     try:
         require_bytes(member.size)
     except BadImage as problem:
         return problem
-    return None
-
-
-def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    content = archive.extractfile(member)
-    return content.read() if content else b""
+    return content.read()
 
 
 def _label(content: bytes) -> int | str:

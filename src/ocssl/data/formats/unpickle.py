@@ -36,17 +36,12 @@ class _DtypeRecord(_Record):
     """Stands where the pickle has a dtype."""
 
 
-def _as_bytes(text: str, encoding: str) -> bytes:
-    """Stands for ``_codecs.encode``, through which Python 3 writes bytes in the old protocols."""
-    return text.encode("latin1")
-
-
 _STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _ArrayRecord,
     ("numpy._core.multiarray", "_reconstruct"): _ArrayRecord,
     ("numpy", "ndarray"): _ArrayRecord,
     ("numpy", "dtype"): _DtypeRecord,
-    ("_codecs", "encode"): _as_bytes,
+    ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),  # Python 3's bytes in the old protocols
 }
 
 
