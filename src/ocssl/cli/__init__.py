@@ -39,6 +39,10 @@ def main() -> None:
 def _call() -> int:
     if sys.stdout is None:
         return _say("cannot write to standard output: it is closed", REFUSED)
+    try:
+        os.getcwd()  # torch cannot be imported without one; on x86 a library of its ends the process
+    except FileNotFoundError:
+        return _say("the working folder was deleted; change to one that is there", REFUSED)
     code = 0
     try:
         app()
@@ -67,13 +71,7 @@ def _call() -> int:
 
 def _unforeseen(error: OSError) -> str:
     """What to say of an error of the system that no other part of ocssl has put into words."""
-    if error.filename:
-        return not_a_path(error.filename, error)
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return "the working folder was deleted; change to one that is there"
-    return str(error)
+    return not_a_path(error.filename, error) if error.filename else str(error)
 
 
 def _fault(error: Exception) -> str:
