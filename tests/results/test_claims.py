@@ -65,7 +65,7 @@ def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path
     results = [made(base, "passes-simsiam", row, final) for row, final in finals.items()]
     claim = answers(tmp_path / "store", results)["passes"]
     assert claim.answer == "yes"
-    assert "CLA-E +0.5 (1 seed)" in claim.evidence
+    assert "High CBP, SimSiam, 1 seed: i.i.d. +5.0; CLA-E +0.5." in claim.evidence
     others = [made(base, "passes-simsiam", row, final + 3 * (row == "cla-e-np6")) for row, final in finals.items()]
     assert answers(tmp_path / "other", others)["passes"].answer == "in part"
     level = [made(base, "passes-simsiam", row, 50 + 3 * (row == "cla-e-np6")) for row in finals]
@@ -73,7 +73,7 @@ def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path
     assert answers(tmp_path / "none", others[:1])["passes"].answer == "not run yet"
     own = [made(base, table, f"scale-np{n_p}", 33) for table in ("passes-simsiam",) for n_p in (3, 6)]
     (comparison,) = answers(tmp_path / "own", own)["passes"].comparisons  # SCALE has no method: one of both tables
-    assert comparison.text == "high CBP, SCALE 0.0 (1 seed)"
+    assert (comparison.where, comparison.text, comparison.seeds) == ("high CBP", "SCALE 0.0", 1)
 
 
 def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     results.append(made(base, "pretraining-simsiam", "cla-e-iid", 52))
     found = answers(tmp_path / "store", results)
     assert (found["downstream"].answer, found["pretraining"].answer) == ("no", "yes")
-    said = "CLA-R less i.i.d.: −1.0 (1 seed), the highest of the other 2 rows that were run."
+    said = "1 seed: CLA-R less i.i.d. −1.0, the highest of the other 2 rows that were run."
     assert said in found["downstream"].evidence
     assert "1 of 2 comparisons were run." in found["downstream"].evidence
     assert (found["downstream"].said, found["time"].said) == ("no, by one seed, so far", "not run yet")
@@ -153,7 +153,7 @@ def test_times_are_compared_per_cbp_on_one_device(base: Result, tmp_path: Path) 
     low = made(base, "times", "cla-e-low", 50, cbp_spent=270_000, train_seconds=13.5)
     claim = answers(tmp_path / "low", [*results, low])["time"]
     assert claim.answer == "in part"
-    assert "CLA-E at low and high CBP: 2.46" in claim.evidence
+    assert "At low and high CBP, 1 seed: CLA-E 2.46." in claim.evidence
     shared = [one.model_copy(update={"hardware": one.hardware | {"runs_at_once": 8}}) for one in results]
     assert answers(tmp_path / "shared", shared)["time"].answer == "not run yet"
     other = results[-1].model_copy(update={"hardware": base.hardware | {"gpu": "another"}})

@@ -41,11 +41,13 @@ class Comparison:
         supports: whether it speaks for the claim; None where it is open.
         text: what was compared, with numbers.
         seeds: how many it is of.
+        where: the table or the measure, which comparisons that share it say once.
     """
 
     supports: bool | None
     text: str
     seeds: int = LEAST_SEEDS
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,7 @@ class Claim:
         done = len(self.comparisons)
         left = f"{done} of {self.planned} comparisons were run." if self.partial else ""
         to_run = f"To run: {'; '.join(self.commands)}." if self.commands else ""
-        said = "; ".join(comparison.text for comparison in self.comparisons) + "." if done else ""
-        return " ".join(filter(None, (said, self.note if done else "", left, to_run)))
+        return " ".join(filter(None, (_sentences(self.comparisons), self.note if done else "", left, to_run)))
 
 
 def claims(store: Store) -> list[Claim]:
@@ -154,8 +155,8 @@ def _stagnation(store: Store) -> Claim:
                 rises = difference.mean >= STAGNANT
                 iid = row.name.startswith("iid")
                 where = _where(section) if row.method else heading(section.table.budget)
-                text = f"{where}, {row.label.partition(',')[0]} {_points(difference)}"
-                found[table].append(Comparison(rises if iid else not rises, text, difference.n))
+                text = f"{row.label.partition(',')[0]} {_points(difference)}"
+                found[table].append(Comparison(rises if iid else not rises, text, difference.n, where))
     note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
     return _claim("passes", text, note, found, planned)
@@ -164,10 +165,10 @@ def _stagnation(store: Store) -> Claim:
 def _fifo(store: Store) -> Claim:
     pairs = [(f"{one}+fifo", f"{one}+{memory}") for one in ("cla-r", "cla-e") for memory in ("reservoir", "minred")]
     section = _section(store, "buffers")
-    found = _compared(section, pairs, where=False)
-    near = _compared(section, pairs, number="knn_final", where=False)
-    said = f"Final by linear probe, in points. By k-NN: {'; '.join(one.text for one in near)}." if near else ""
-    return _claim("memory", "FIFO is the best memory for CLA.", said, {"buffers": found}, {"buffers": len(pairs)})
+    found = _compared(section, pairs, where="by linear probe")
+    near = _compared(section, pairs, number="knn_final", where="by k-NN")
+    note = " ".join(filter(None, (_sentences(near), "Differences of Final, in points.")))
+    return _claim("memory", "FIFO is the best memory for CLA.", note, {"buffers": found}, {"buffers": len(pairs)})
 
 
 def _downstream(store: Store) -> Claim:
@@ -211,9 +212,10 @@ def _learning_rates(store: Store) -> Claim:
                 largest = max(common)
                 losses = [max(values.values())[0] - values[largest][0] for values in (ours, replay)]
                 seeds = min(n for values in (ours, replay) for _, n in values.values())
-                text = f"{heading(budget)}: at lr {largest:g} {row_label(name)} is {losses[0]:.1f} below its best"
+                text = f"at lr {largest:g} {row_label(name)} is {losses[0]:.1f} below its best"
                 supports = losses[0] < losses[1] if losses[0] != losses[1] else None
-                found[budget].append(Comparison(supports, f"{text}, ER w/ FIFO {losses[1]:.1f}", seeds))
+                text += f", ER w/ FIFO {losses[1]:.1f}"
+                found[budget].append(Comparison(supports, text, seeds, heading(budget)))
     text = "Alignment tolerates larger learning rates than replay alone."
     note = "Final on validation images, the best ω."
     methods = ",".join(("er-fifo", *aligned))
@@ -227,19 +229,19 @@ def _times(store: Store) -> Claim:
     section = _section(store, "times")
     rows = {row.name: row for row in section.rows if row.ours.seconds and row.ours.cbp}
     strategies = list(dict.fromkeys(name.rpartition("-")[0] for name in rows))
-    sets = {
-        **{f"{row_label(one)} at n_p 1, 3 and 6": [f"{one}-np{n_p}" for n_p in (1, 3, 6)] for one in strategies},
-        **{f"{row_label(one)} at low and high CBP": [f"{one}-low", f"{one}-np3"] for one in strategies},
-        "all strategies at n_p 3": [f"{one}-np3" for one in strategies],
-    }
+    sets = [
+        *(("at n_p 1, 3 and 6", row_label(one), [f"{one}-np{n_p}" for n_p in (1, 3, 6)]) for one in strategies),
+        *(("at low and high CBP", row_label(one), [f"{one}-low", f"{one}-np3"]) for one in strategies),
+        ("at n_p 3", "all strategies", [f"{one}-np3" for one in strategies]),
+    ]
     found, every = [], len({row.name.rpartition("-")[0] for row in section.rows})
-    for what, names in sets.items():
+    for where, what, names in sets:
         groups = [rows[name].ours for name in names if name in rows]
         if len(groups) > 1 and len({group.devices for group in groups}) == 1:
             rates = [seed_mean(group.seconds) / (group.cbp or 1) for group in groups]
             spread = max(rates) / min(rates)
             seeds = min(len(group.seconds) for group in groups)
-            found.append(Comparison(spread <= SAME_RATE, f"{what}: {spread:.2f}", seeds))
+            found.append(Comparison(spread <= SAME_RATE, f"{what} {spread:.2f}", seeds, where))
     note = f"Factors between times per CBP; up to {SAME_RATE:g} counts as proportional."
     text = "CBP is proportional to training time."
     return _claim("time", text, note, {"times": found}, {"times": 2 * every + 1})
@@ -262,18 +264,18 @@ def _section(store: Store, table: str) -> Section:
 
 
 def _compared(
-    section: Section, pairs: Iterable[tuple[str, str]], *, number: str = "final", where: bool = True
+    section: Section, pairs: Iterable[tuple[str, str]], *, number: str = "final", where: str | None = None
 ) -> list[Comparison]:
     """The first row of each pair less the second, where both were run."""
-    place = f"{_where(section)}, " if where else ""
     found = []
     for first, second in pairs:
         one, other = section.row(first), section.row(second)
         difference = paired_difference(getattr(one.ours, number), getattr(other.ours, number))
         if difference is not None:
             is_open = difference.n >= LEAST_SEEDS and not difference.excludes_zero
-            text = f"{place}{one.label} less {other.label}: {_points(difference)}"
-            found.append(Comparison(None if is_open else difference.mean > 0, text, difference.n))
+            text = f"{one.label} less {other.label} {_points(difference)}"
+            supports = None if is_open else difference.mean > 0
+            found.append(Comparison(supports, text, difference.n, where or _where(section)))
     return found
 
 
@@ -282,7 +284,20 @@ def _where(section: Section) -> str:
 
 
 def _points(difference: Difference) -> str:
-    """A difference, with its interval, or how few seeds it is of, in brackets."""
+    """A difference, and its interval where it is of enough seeds."""
     ends = difference.mean, difference.low, difference.high
     mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
-    return f"{mean} ({number_of(difference.n, 'seed') if difference.n < LEAST_SEEDS else f'{low} to {high}'})"
+    return mean if difference.n < LEAST_SEEDS else f"{mean} ({low} to {high})"
+
+
+def _sentences(comparisons: Iterable[Comparison]) -> str:
+    """Comparisons as text, one sentence for each place and number of seeds; enough seeds are not counted.
+
+    >>> _sentences([Comparison(True, "CLA-E +2.0", 1, "low CBP"), Comparison(True, "CLA-R +1.0", 1, "low CBP")])
+    'Low CBP, 1 seed: CLA-E +2.0; CLA-R +1.0.'
+    """
+    found: dict[str, list[str]] = {}
+    for one in comparisons:
+        few = number_of(one.seeds, "seed") if one.seeds < LEAST_SEEDS else ""
+        found.setdefault(", ".join(filter(None, (one.where, few))), []).append(one.text)
+    return " ".join(f"{place[:1].upper()}{place[1:]}: {'; '.join(texts)}." for place, texts in found.items())
