@@ -99,7 +99,7 @@ def test_a_pretrained_network_sees_at_most_128_pixels_on_a_cpu(monkeypatch: pyte
         found = {"backbone": "convnet", "image_size": size}
         made = Source("x", lambda _: {}, found, fixed)
         monkeypatch.setattr("ocssl.live.start.open_source", lambda *_: made)
-        monkeypatch.setattr("ocssl.config.open_source", lambda *_: made)
+        monkeypatch.setattr("ocssl.sources.open_source", lambda *_: made)
 
     for size, fixed, given, wanted in ((224, False, {}, 128), (224, True, {}, 224), (96, False, {}, 96),
                                        (224, False, {"image_size": 200}, 200)):  # fmt: skip
