@@ -146,6 +146,7 @@ def pages() -> dict[Path, str]:
     made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
     page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
     adapt, adapted = ROOT / "docs" / "pretrained.md", MEASURED / "adapt"
+    speed = ROOT / "docs" / "performance.md"
     return {
         page: reproduction(page.read_text(), report, made),
         many: multiview(many.read_text(), report.store, report.folder / "tuning"),
@@ -153,6 +154,7 @@ def pages() -> dict[Path, str]:
             between(adapt.read_text(), "adapted", "\n" + "\n".join(benchmarked.adapted(adapted))),
             *("choices", "\n" + "\n".join((*benchmarked.choices(adapted), ""))),
         ),
+        speed: between(speed.read_text(), "sharing", "\n" + "\n".join((*lists.sharing(report), ""))),
         front: readme(front.read_text(), report),
     }
 

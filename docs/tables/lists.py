@@ -21,6 +21,8 @@ from ocssl.sweeps.log import TrialLog
 DATASET = "cifar100"
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
+SHARING = {"iid": "i.i.d.", "er": "ER", "cla-r": "CLA-R", "cla-e": "CLA-E", "cassle-r": "CaSSLe-R"}
+AT_ONCE = (1, 3, 5, 8)
 BESIDE = {"low": "low", "middle": "high", "high": "high"}  # our own strategy's budgets, and the paper's table beside
 
 
@@ -288,6 +290,21 @@ def times(store: Store) -> Iterator[str]:
                 spent = f"trains for {result.train_seconds:.0f} s and is measured for {result.eval_seconds:.0f} s"
                 how = f"{result.cbp_spent / 1e6:.2f} M CBP, {result.hardware['gpu']}"
                 yield f"{row.label}, {how}: {spent}; {memory:.1f} GiB (seed {result.seed})."
+
+
+def sharing(report: Report) -> Iterator[str]:
+    """Thousands of CBP a second that all runs on a GPU make together at b = 138, by strategy and how many they are."""
+    rates: dict[str, dict[int, list[float]]] = {strategy: {} for strategy in SHARING}
+    for file in report.files:
+        result, config = file.result, file.result.config
+        usual = (config["batch"], config.get("execution"), result.hardware.get("device")) == (138, "compiled", "cuda")
+        if usual and result.dataset == DATASET and result.strategy in SHARING and result.train_seconds:
+            rate = file.runs_at_once * result.cbp_spent / result.train_seconds / 1000
+            rates[result.strategy].setdefault(file.runs_at_once, []).append(rate)
+    yield f"| at once | {' | '.join(map(str, AT_ONCE))} |\n|---|{'--:|' * len(AT_ONCE)}"
+    for strategy, label in SHARING.items():
+        cells = [f"{fmean(rates[strategy][n]):.0f}" if n in rates[strategy] else "–" for n in AT_ONCE]
+        yield f"| {label} | {' | '.join(cells)} |"
 
 
 def _groups(section: Section, ranked: bool) -> dict[str, Group]:

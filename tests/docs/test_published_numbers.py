@@ -68,7 +68,9 @@ def test_the_tables_are_those_that_the_report_makes_of_the_results(report: str) 
     assert tables((ROOT / "docs" / "reproduction.md").read_text()) == tables(report)
 
 
-@pytest.mark.parametrize("name", ["docs/reproduction.md", "docs/multiview.md", "docs/pretrained.md", "README.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/reproduction.md", "docs/multiview.md", "docs/pretrained.md", "docs/performance.md", "README.md"]
+)
 def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], name: str) -> None:
     assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables"
 
