@@ -235,6 +235,20 @@ def test_images_of_few_bits_in_sixteen_are_told_once(monkeypatch):
     assert [line[line.index("[") : line.index("]")] for line in told] == ["[0, 4095", "[0, 16383", "[0, 255"]
 
 
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize(("shade", "told_of"), [(65_535, []), (4000, ["[0, 4095"])])
+def test_a_large_image_is_judged_by_its_brightest_strip(monkeypatch, channels, shade, told_of):
+    told: list[str] = []
+    monkeypatch.setattr("ocssl.imaging.warn", told.append)
+    monkeypatch.setattr("ocssl.imaging.LARGE_PIXELS", 100)
+    monkeypatch.setattr("ocssl.imaging.STRIP_PIXELS", 64)
+    imaging._warn_of_bits.cache_clear()
+    values = np.full((32, 32, channels), 100, np.uint16)
+    values[16:] = shade
+    decode(Image.fromarray(values[..., 0]) if channels == 1 else png_of_sixteen_bits(values), SIZE)
+    assert [line[line.index("[") : line.index("]")] for line in told] == told_of
+
+
 def png_of_sixteen_bits(pixels):
     """The content of a PNG file with 16 bits per colour, which Pillow cannot write."""
     height, width, channels = pixels.shape

@@ -13,7 +13,7 @@ import io
 import math
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -303,7 +303,7 @@ def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | 
         factor = max(1, min(width, height) // (2 * size))
         image = _to_rgb_in_strips(image, factor, pixel_range, deep)
     else:
-        image = _to_rgb(image, pixel_range, deep)
+        image = _to_rgb(image, pixel_range, deep, _check_bits)
     if image.size == (size, size):
         return image
     if fit == "squash":
@@ -319,9 +319,11 @@ def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange |
     width, height = image.size
     rows = -(-max(1, STRIP_PIXELS // width) // factor) * factor
     found = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    highest = [0]
     for top in range(0, height, rows):
-        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))), pixel_range, deep)
+        strip = _to_rgb(image.crop((0, top, width, min(top + rows, height))), pixel_range, deep, highest.append)
         found.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
+    _check_bits(max(highest))
     return found
 
 
@@ -344,21 +346,24 @@ def _drafted(image: Image.Image, size: int) -> Image.Image:
     return second
 
 
-def _to_rgb(image: Image.Image, pixel_range: PixelRange | None, deep: bool) -> Image.Image:
+def _to_rgb(
+    image: Image.Image, pixel_range: PixelRange | None, deep: bool, check: Callable[[int], None]
+) -> Image.Image:
     """RGB: 16-bit pixels are scaled, transparent ones laid on white, of an animation the first frame is taken.
 
     Args:
         deep: whether the image has 16 bits per colour in its file, see :func:`_is_deep`.
+        check: called with the highest value of 16 bits.
     """
     if image.mode.startswith("I") or image.mode == "F":
         if image.mode == "F" and pixel_range is None:
             raise BadImage(
                 "its pixels are floating point numbers; set pixel_range to those of black and white, e.g. [0, 1]"
             )
-        return Image.fromarray(_scaled(np.asarray(image), pixel_range)).convert("RGB")
+        return Image.fromarray(_scaled(np.asarray(image), pixel_range, check)).convert("RGB")
     if deep:  # Pillow gives the upper 8 bits: the middle of what they stand for
         pixels = np.asarray(image.convert("RGB" if image.mode == "RGB" else "RGBA"))
-        colours = _scaled(pixels[..., :3].astype(np.int32) * 256 + 128, pixel_range)
+        colours = _scaled(pixels[..., :3].astype(np.int32) * 256 + 128, pixel_range, check)
         image = Image.fromarray(np.concatenate([colours, pixels[..., 3:]], axis=-1))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -375,7 +380,7 @@ def _is_deep(image: Image.Image) -> bool:
     return isinstance(raw, str) and ";16" in raw
 
 
-def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
+def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None, check: Callable[[int], None]) -> Pixels:
     """Pixels of more than 8 bits as uint8, from a range, or from all of 16 bits."""
     if pixel_range is not None:
         low, high = pixel_range
@@ -385,23 +390,28 @@ def _scaled(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
         return (scaled * 255).round().astype(np.uint8)
     if pixels.min() < 0 or (highest := int(pixels.max())) > 0xFFFF:
         raise BadImage("its pixels have more than 16 bits; set pixel_range to those of black and white")
-    for bits in (8, 12, 14):
-        if 0 < highest < 2**bits:
-            _warn_of_bits(bits)
-            break
+    check(highest)
     return (pixels.astype(np.int64) >> 8).astype(np.uint8)
 
 
 def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
     """An array as uint8: 16 bits are scaled as in a file, and floats lie in [0, 1]."""
     if pixels.dtype == np.uint16 and pixels.size:
-        return _scaled(pixels, pixel_range)
+        return _scaled(pixels, pixel_range, _check_bits)
     if pixels.dtype in (np.float16, np.float32, np.float64) and pixels.size:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
             raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]")
-        return _scaled(pixels, (0, 1))
+        return _scaled(pixels, (0, 1), _check_bits)
     return pixels
+
+
+def _check_bits(highest: int) -> None:
+    """Warn of an image whose highest value of 16 bits needs fewer."""
+    for bits in (8, 12, 14):
+        if 0 < highest < 2**bits:
+            _warn_of_bits(bits)
+            break
 
 
 @cache
