@@ -12,6 +12,9 @@ import torch
 from helpers.command import SHORT, Command, as_options
 from ocssl.evaluation.quality import colour_histogram
 from ocssl.results import read_result
+from ocssl.runs.data import load_splits
+from ocssl.runs.evaluate import _features_file, evaluate_on
+from ocssl.runs.folder import RunFolder
 
 
 def test_probe_notices_that_the_images_have_changed(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
@@ -52,6 +55,23 @@ def test_probe_keeps_numbers_of_several_crops_apart(ocssl: Command, runs: list[P
     assert len([*(run / "features").iterdir()]) == 2
     one, ten = (json.loads((run / "probes" / f"shapes{part}.json").read_text()) for part in ("", "-10-crops"))
     assert (one["crops"], ten["crops"], one["features_cached"], ten["features_cached"]) == (1, 10, False, True)
+
+
+def test_probe_keeps_features_of_another_precision_apart(runs: list[Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))
+    found = [evaluate_on(run, changes={"precision": name}).features_cached for name in ("bf16", "fp32", "bf16", "fp32")]
+    assert found == [False, False, True, True]
+
+
+def test_features_of_a_gpu_are_not_those_of_a_cpu(runs: list[Path]) -> None:
+    """A GPU keeps them in half precision, and computes them in bf16 by default."""
+    folder = RunFolder(runs[0])
+    config = folder.read_config()
+    splits = load_splits(config, torch.device("cpu"))
+    on_cpu = _features_file(folder, splits, config)
+    splits.train.dataset.device = torch.device("cuda")
+    assert _features_file(folder, splits, config) != on_cpu
 
 
 def test_a_run_measured_with_several_crops_says_so(ocssl: Command, runs: list[Path]) -> None:

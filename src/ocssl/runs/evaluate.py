@@ -248,12 +248,11 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
 
 
 def _features_file(folder: RunFolder, splits: Splits, config: RunConfig) -> Path:
-    """Its name changes with the encoder, the images measured on, their normalisation and their crops."""
+    """Its name changes with the encoder, the images measured on, their normalisation, their crops and the precision."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
-    settings = config.learner.to_dict()
-    digest.update(repr([settings.get(name) for name in ("mean", "std")]).encode())
-    if config.eval_crops > 1:
-        digest.update(f"{config.eval_crops} crops".encode())
+    settings, device = config.learner.to_dict(), splits.train.dataset.device.type  # which decides precision=auto
+    known = [settings.get(name) for name in ("mean", "std", "precision")]
+    digest.update(repr([*known, config.full_precision, device, config.eval_crops]).encode())
     for subset in splits.subsets:
         digest.update(subset.dataset.source.info.identity.encode())
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
