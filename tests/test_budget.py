@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ocssl.budget import Budget, plan
+from ocssl.cli.budget import affordable
 from ocssl.errors import ConfigError
 
 
@@ -26,7 +30,7 @@ def test_the_low_budget_of_the_paper():
     stream_batch=st.integers(1, 40),
     batch=st.integers(1, 60),
     passes=st.integers(1, 4),
-    views=st.integers(1, 4),
+    views=st.fractions(1, 4, max_denominator=64),
 )
 def test_a_plan_is_what_walking_through_the_stream_spends(samples, stream_batch, batch, passes, views):
     spent, waiting = Budget(), 0
@@ -35,9 +39,20 @@ def test_a_plan_is_what_walking_through_the_stream_spends(samples, stream_batch,
         if waiting == stream_batch:
             waiting = 0
             for _ in range(passes):
-                spent.charge(views * batch)
+                spent.charge(ceil(views * batch))
     planned = plan(samples, stream_batch, batch, passes, views)
     assert (planned.cbp, planned.steps) == (spent.spent, spent.steps)
+
+
+@settings(deadline=None, derandomize=True)
+@given(cbp=st.integers(2000, 30_000), cost=st.fractions(1, 4, max_denominator=64), passes=st.integers(1, 4))
+def test_a_budget_buys_the_largest_batch_that_it_pays_for(cbp: int, cost: Fraction, passes: int) -> None:
+    def paid(batch: int) -> bool:
+        return plan(100, 10, batch, passes, cost).cbp <= cbp
+
+    ((batch, _),) = affordable(cbp, cost, minibatches=10, smallest=10, batch=None, passes=passes)
+    assert paid(batch)
+    assert not paid(batch + 1)
 
 
 @settings(deadline=None, derandomize=True)

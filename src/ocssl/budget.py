@@ -6,7 +6,9 @@ Plan(cbp=3726000, steps=13500, iid_epochs=42)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ocssl.common.console import shown
 from ocssl.errors import ConfigError
@@ -23,7 +25,7 @@ class Plan:
     iid_epochs: int
 
 
-def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 2) -> Plan:
+def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int | Fraction = 2) -> Plan:
     """The paper's arithmetic for a stream of ``samples`` images.
 
     Args:
@@ -31,7 +33,7 @@ def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 
         stream_batch: images per stream minibatch (b_s); an incomplete last one is not counted.
         batch: images one step trains on (b).
         passes: training steps per stream minibatch (n_p).
-        views: augmented views of each image (n_v).
+        views: backward passes of each image in a step: its augmented views (n_v), and small crops by their pixels.
 
     >>> plan(samples=45_000, stream_batch=10, batch=30, passes=1).cbp
     270000
@@ -42,7 +44,7 @@ def plan(samples: int, stream_batch: int, batch: int, passes: int, views: int = 
         if value > MAX_COUNT:
             raise ConfigError(f"{name} must be at most 10**18, not {shown(value)}")
     steps = passes * (samples // stream_batch)
-    return Plan(cbp=views * steps * batch, steps=steps, iid_epochs=-(-passes * batch // stream_batch))
+    return Plan(cbp=steps * math.ceil(views * batch), steps=steps, iid_epochs=-(-passes * batch // stream_batch))
 
 
 @dataclass

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from helpers.command import SHORT
 from ocssl import methods
 from ocssl.checks import check_method, check_strategy, small_learner, small_stream
+from ocssl.cli import main
 from ocssl.config import parse_learner
 from ocssl.errors import ConfigError
 from ocssl.losses import between_views, negative_cosine
 from ocssl.methods import MultiCrop, SimSiam
 from ocssl.runs.presets import is_papers_budget, resolve
+from ocssl.runs.run import start
 
 
 class Small(MultiCrop, SimSiam):
@@ -67,6 +72,23 @@ def test_a_budget_has_smaller_batches_with_small_crops() -> None:
     more = resolve({"strategy": "er", "method": "small", "budget": "high", "small_views": 8})
     assert more.learner.step_cost() <= 2 * 138
     assert more.learner.batch < config.learner.batch
+
+
+def test_the_calculator_says_what_a_run_spends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    crops = {"method": "small", "image_size": 8, "small_side": 0.4, "small_views": 3}  # 2.42 passes of each image
+    own = {"strategy": "finetune", "batch": 8, "passes": 3, "evaluate": "final", "references": False}
+    plain = {name: value for name, value in SHORT.items() if name != "memory_size"}
+    run = start(resolve(plain | own | crops), tmp_path / "run")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in crops.items()]
+    for more in ("--batch=8", f"--cbp={run.cbp_spent}"):
+        asked = ["budget", f"--samples={run.samples}", "--stream-batch=8", "--passes=3", more, *flags]
+        monkeypatch.setattr(sys, "argv", ["ocssl", *asked])
+        with pytest.raises(SystemExit):
+            main()
+        passes, batch, _, _, cbp, _ = capsys.readouterr().out.splitlines()[1].split()
+        assert (passes, batch, cbp) == ("3", "8", f"{run.cbp_spent:,}")
 
 
 def test_a_loss_that_ignores_small_crops_is_caught() -> None:

@@ -51,6 +51,6 @@ app.command(
     cls=with_flags("ocssl.runs.config", probe.SETTINGS),
 )(probe.probe)
 app.command("list")(lists.list_names)
-app.command()(budget.budget)
+app.command(cls=with_flags("ocssl.config", budget.SETTINGS))(budget.budget)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
