@@ -1,6 +1,6 @@
 """Writes what was measured into the pages: `python docs/tables`, or `make docs-files`.
 
-Tables, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
+Tables, figures, the answers to the paper's claims and every list of numbers are made; the rest of the pages is written.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from lists import listed
 
 from ocssl.results import TABLES, Store, read_report, sections_of
 from ocssl.results.build import report_table, section_differences
+from ocssl.results.charts import chart_data
 from ocssl.results.claims import MAIN, claims
 from ocssl.results.render import write_report
+from ocssl.results.render.figures import render_figure
 from ocssl.results.render.markdown import to_markdown
 from ocssl.results.report import Report
 from ocssl.results.summary import summary
@@ -39,6 +41,8 @@ SHOWN_TRIALS = 8
 PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
 FLOORS = ("random encoder", "raw pixels", "colour histogram")
+FIGURES = ("stream-high-simsiam-cifar100-clean", "budget-cifar-100-simsiam-clean", "budget-cifar-100-simclr-clean")
+"""The report's figures that README.md and reproduction.md show."""
 
 
 def between(page: str, name: str, content: str) -> str:
@@ -137,9 +141,16 @@ def rounded(table: Table) -> Table:
     return replace(table, columns=columns, rows=(*trained, *floors))
 
 
-def pages() -> dict[Path, str]:
+def figures(report: Report) -> dict[Path, str]:
+    """The figures of the pages, as SVG."""
+    data = chart_data(report)
+    drawn = {figure["name"]: figure for figure in data["figures"]}
+    folder = ROOT / "docs" / "figures"
+    return {folder / f"{name}.svg": render_figure(data, drawn[name], ["svg"])["svg"].decode() for name in FIGURES}
+
+
+def pages(report: Report) -> dict[Path, str]:
     """The pages as they should be."""
-    report = read_report(ROOT / "results")
     with tempfile.TemporaryDirectory() as folder:
         write_report(report, Path(folder), ["markdown"])
         written = (Path(folder) / "report.md").read_text()
@@ -160,5 +171,6 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for place, content in pages().items():
+    results = read_report(ROOT / "results")
+    for place, content in {**pages(results), **figures(results)}.items():
         place.write_text(content)

@@ -21,7 +21,7 @@ from ocssl.memory.base import registry as memories
 from ocssl.methods.base import registry as methods
 from ocssl.optim.base import registry as optimizers
 from ocssl.paper.plan import configure
-from ocssl.results import find_table, read_results, sections_of
+from ocssl.results import find_table, read_report, read_results, sections_of
 from ocssl.runs.naming import run_name
 from ocssl.runs.presets import resolve
 from ocssl.strategies.base import registry as strategies
@@ -42,9 +42,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def made() -> dict[Path, str]:
-    """The pages as docs/tables makes them."""
-    pages: dict[Path, str] = runpy.run_path(str(ROOT / "docs" / "tables"))["pages"]()
-    return pages
+    """The pages and figures as docs/tables makes them."""
+    tables = runpy.run_path(str(ROOT / "docs" / "tables"))
+    report = read_report(ROOT / "results")
+    return {**tables["pages"](report), **tables["figures"](report)}
 
 
 def tables(page: str) -> list[str]:
@@ -73,6 +74,16 @@ def test_the_tables_are_those_that_the_report_makes_of_the_results(report: str) 
 )
 def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], name: str) -> None:
     assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "figures").glob("*cifar*.svg")), ids=lambda path: path.stem)
+def test_every_figure_that_is_made_from_results_is_theirs(made: dict[Path, str], path: Path) -> None:
+    """Another processor may round a coordinate differently, and the names of marks are made of coordinates."""
+    number, name = re.compile(r"-?\d+\.\d+"), re.compile(r'(?<=["#])[mp][0-9a-f]{10}(?=[")])')
+    ours, theirs = name.sub("", made[path]), name.sub("", path.read_text())
+    assert number.sub("", ours) == number.sub("", theirs), "run: python docs/tables"
+    places = [[float(found) for found in number.findall(svg)] for svg in (ours, theirs)]
+    assert places[0] == pytest.approx(places[1], abs=0.01), "run: python docs/tables"
 
 
 def test_accuracies_are_not_typed_by_hand() -> None:

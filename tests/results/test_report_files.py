@@ -119,8 +119,11 @@ def test_bars_say_which_are_the_papers_and_where_its_protocol_is_another(
 ) -> None:
     data = chart_data(report)
     bars = next(one for one in data["figures"] if one["kind"] == "bars" and one["protocol"] == protocol)
-    legends = [found for axes in draw_figure(data, bars).axes if (found := axes.get_legend())]
-    assert [text.get_text() for legend in legends for text in legend.get_texts()] == ["ours", theirs]
+    figure = draw_figure(data, bars)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["ours", theirs]
+    figure.draw_without_rendering()
+    assert not any(legend.get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
     assert bars["caution"].startswith("The paper’s numbers are of the authors’ protocol" if protocol == "clean" else "")
     assert bool(bars["caution"]) == (protocol == "clean")
 

@@ -184,7 +184,7 @@ def _title(figure: Values) -> str:
 def _bars(of: Values, series: list[Values]) -> Figure:
     from matplotlib.patches import Patch
 
-    figure, plots = _new_figure(7, 0.9 + 0.27 * len(series), 2, _title(of))
+    figure, plots = _new_figure(7, 1.1 + 0.27 * len(series), 2, _title(of))
     for axes, plot in zip(plots, of["plots"], strict=True):
         for place, one in enumerate(series):
             score, colour = one[plot["number"]], STYLES[one["style"]].colour
@@ -204,7 +204,7 @@ def _bars(of: Values, series: list[Values]) -> Figure:
     if any(one[plot["number"]]["paper"] is not None for one in series for plot in of["plots"]):
         theirs = "the paper’s (authors’ protocol)" if of["caution"] else "the paper’s"
         kinds = [Patch(color=MUTED, label="ours"), Patch(fill=False, edgecolor=MUTED, label=theirs)]
-        plots[1].legend(handles=kinds, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, ncols=2)
+        figure.legend(handles=kinds, loc="outside lower right", ncols=2)
     return figure
 
 
