@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,15 @@ def test_every_module_is_on_the_map() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     modules = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert {name for name in modules if public(name) and not re.search(rf"`{name}[`/]", page)} == set()
+
+
+def test_an_installed_package_has_every_file() -> None:
+    """A checkout has those that ``package-data`` forgets; a wheel has not."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = {pattern: {*SOURCE.glob(pattern)} for pattern in project["tool"]["setuptools"]["package-data"]["ocssl"]}
+    files = {path for path in SOURCE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files == set().union(*listed.values())
+    assert all(listed.values()), f"no file is named like {[pattern for pattern, found in listed.items() if not found]}"
 
 
 def test_the_import_contracts_hold() -> None:
