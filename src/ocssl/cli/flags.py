@@ -6,7 +6,6 @@ parsed or its help is printed, so that `ocssl --help` does not import torch.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import re
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from ocssl.common.console import print_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,14 +123,8 @@ def deadline(max_seconds: float | None) -> float:
 
 
 def line_printer(*, quiet: bool) -> Callable[[str], None]:
-    """Prints lines of progress on standard error, or nothing. One that cannot be printed does not stop the work."""
-
-    def print_line(line: str) -> None:
-        if not quiet:
-            with contextlib.suppress(OSError):  # a full disk behind the log, or a closed pipe
-                typer.echo(line, err=True)
-
-    return print_line
+    """Prints lines of progress on standard error, or nothing."""
+    return (lambda line: None) if quiet else print_line
 
 
 def _made(hints: Mapping[str, Any]) -> list[Any]:

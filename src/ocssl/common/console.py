@@ -25,6 +25,12 @@ def warn(text: str) -> None:
     log.warning(text)
 
 
+def print_line(line: str) -> None:
+    """Print a line on stderr. One that cannot be printed (a full disk, a closed pipe) does not stop the work."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
 class _ToStderr(logging.Handler):
     """Prints each record as one line on stderr, above the bars where there are any."""
 
@@ -34,8 +40,7 @@ class _ToStderr(logging.Handler):
         if _open_bars:
             _open_bars[-1].console.print(line, style="bold yellow", highlight=False, markup=False, soft_wrap=True)
         else:
-            with suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop the work
-                print(line, file=sys.stderr, flush=True)
+            print_line(line)
 
 
 _open_bars: list[Bars] = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from ocssl.common.console import duration, open_bars, short_count
+from ocssl.common.console import duration, open_bars, print_line, short_count
 from ocssl.distributed import current
 
 LINE_EVERY = 10.0  # seconds between two plain lines
@@ -88,7 +88,7 @@ class LineProgress(Progress):
             self.info(f"{what}: {done}/{total}")
 
     def info(self, text: str) -> None:
-        _print(text)
+        print_line(text)
 
 
 class BarProgress(Progress):
@@ -115,12 +115,7 @@ class BarProgress(Progress):
         self._bars.update(self._work, description=what, total=total, completed=done, visible=done < total)
 
     def info(self, text: str) -> None:  # called between runs, where there are no bars
-        _print(text)
-
-
-def _print(text: str) -> None:
-    with suppress(OSError):  # a full disk behind the log, or a closed pipe, does not stop the work
-        print(text, file=sys.stderr, flush=True)
+        print_line(text)
 
 
 def make_progress(*, quiet: bool) -> Progress:
