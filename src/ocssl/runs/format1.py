@@ -8,6 +8,7 @@ from typing import Any
 from ocssl.common.files import json_digest
 from ocssl.errors import ConfigError, DataError
 from ocssl.format1 import upgrade_learner
+from ocssl.results.result import probed_on, trained_on
 from ocssl.runs.config import RunConfig, parse
 from ocssl.runs.naming import names_of
 
@@ -30,11 +31,11 @@ def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
     for name, meant in also_in_config.items():
         if name not in old:
             raise DataError(f"is not a complete result: {name} is missing")
-        said = str(old[name]).partition("->")[0] if name == "dataset" else old[name]
+        said = trained_on(str(old[name])) if name == "dataset" else old[name]
         if said != meant:
             raise DataError(f"says {name} {said}, but its configuration says {meant}")
     kept = {name: value for name, value in old.items() if name == "dataset" or name not in also_in_config}
-    target = str(old["dataset"]).partition("->")[2]
+    target = probed_on(str(old["dataset"]))
     names = names_of(config, plugins=())  # it does not say which there were
     names["name"] += f"-on-{target}" if target else ""
     return {**names, **kept, "config": config.to_dict(), "format": 2}
