@@ -177,7 +177,7 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
     ocssl.errors.ConfigError: unknown setting 'memroy'; did you mean 'memory'?
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    stream = chosen.get("stream", "class-incremental")
+    stream = chosen.get("stream", default_of(RunConfig.model_fields["stream"]))
     model = combine(RunConfig, streams.registry.get(stream).Options)
     own = {name: value for name, value in chosen.items() if name in model.model_fields and name != "learner"}
     read = learner_config.known_names(chosen)
@@ -214,7 +214,7 @@ def unread(given: Mapping[str, Any]) -> set[str]:
 
 def read_names(given: Mapping[str, Any]) -> set[str]:
     """Names of all settings that the stream and the learner's parts named in ``given`` read."""
-    stream = streams.registry.get(given.get("stream") or "class-incremental")
+    stream = streams.registry.get(given.get("stream") or default_of(RunConfig.model_fields["stream"]))
     parts = {**given, "strategy": "finetune"} if given.get("stream") == "iid" else given
     return {*RunConfig.model_fields, *stream.Options.model_fields} | learner_config.known_names(parts)
 

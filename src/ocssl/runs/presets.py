@@ -14,6 +14,7 @@ from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
+from ocssl.options import default_of
 from ocssl.results.names import row_name
 from ocssl.results.published import choose_line, hyperparameter_lines
 from ocssl.runs.config import RunConfig, parse, read_names
@@ -42,7 +43,8 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     >>> config.learner.batch, config.learner.passes, config.to_dict()["lr"], config.to_dict()["omega"]
     (138, 3, 0.3, 0.3)
     """
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {"dataset": default_of(RunConfig.model_fields["dataset"])}
+    chosen |= {name: value for name, value in given.items() if value is not None}
     iid = chosen.get("stream") == "iid"
     chosen = _iid(chosen) if iid else chosen
     filled = {"variant": "default", **_data_set(chosen), **_authors(chosen), **chosen}
@@ -58,7 +60,7 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
 
 
 def _data_set(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    name = chosen.get("dataset", "cifar100")
+    name = chosen["dataset"]
     if not isinstance(name, str):
         raise ConfigError(f"dataset must be a name, not {name!r}")
     if is_address(name):
@@ -77,7 +79,7 @@ def _authors(chosen: Mapping[str, Any]) -> dict[str, Any]:
     if chosen.get("protocol") != "authors":
         return {}
     read = read_names(chosen)
-    if chosen.get("dataset", "cifar100") not in authors.CLASS_ORDERS:
+    if chosen["dataset"] not in authors.CLASS_ORDERS:
         read.discard("class_order")
     return {name: value for name, value in AUTHORS.items() if name in read} | {"variant": "authors"}
 
