@@ -93,7 +93,7 @@ def check_fits(device: torch.device, size: int, setting: str) -> None:
 
 
 def _whole_memory(device: torch.device) -> int | None:
-    """Bytes of memory that a device has, where anybody knows."""
+    """Bytes of memory that a device has; None where that is unknown."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     if device.type == "cpu" and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):

@@ -356,7 +356,7 @@ class Learner:
     def save(self, path: str | Path) -> None:
         """Write the whole state into a folder, atomically; an earlier state there survives any failure.
 
-        In a group of processes everybody calls this, and the first one writes. Any number of them can load it.
+        In a group of processes each calls this, and the first one writes; a group of any size can load it.
         """
         with self._lock:
             self.check_finite()

@@ -2,7 +2,7 @@
 
 A file is ours only if it says so: each kind that ocssl writes for other programs carries a mark (:data:`MARK`, or a key
 ``ocssl`` where the kind has keys). :func:`check_output` refuses everything else before any work, and a draft has a name
-that ends in twelve random hexadecimal digits, so that nothing of anybody else's is removed with it.
+that ends in twelve random hexadecimal digits, so that no other file is taken for a draft and removed.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def read_file(path: str | Path, limit: int = MAX_BYTES) -> bytes:
 
 @contextlib.contextmanager
 def regular(path: str | Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """A descriptor of a regular file; opening it waits for nobody, and anything else is an ``OSError``."""
+    """A descriptor of a regular file; anything else is an ``OSError``, and opening it never waits."""
     handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
     try:
         mode = os.fstat(handle).st_mode

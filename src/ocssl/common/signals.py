@@ -12,7 +12,7 @@ from ocssl.errors import OcsslError
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AT_ONCE = 1.0  # seconds within which several signals are one request
-PATIENCE = 3.0  # seconds that a wait for somebody else may go on after a request to stop
+PATIENCE = 3.0  # seconds that a wait for another process may go on after a request to stop
 
 
 class Interrupted(OcsslError):
@@ -79,9 +79,9 @@ _open: list[StopRequest] = []
 
 
 def check_waiting(what: str) -> None:
-    """Call this again and again while waiting for somebody else: it ends the wait some seconds after a request to stop.
+    """Call this again and again while waiting for another process: it ends the wait seconds after a request to stop.
 
-    >>> check_waiting("for nobody")
+    >>> check_waiting("for a lock")
     """
     check_stop(f"stopped while it waited {what}; the last save stays", PATIENCE)
 

@@ -70,7 +70,7 @@ def image_size_for(
             image = open_image(picture)
             decode(image, MAX_SIZE_CPU, "crop", pixel_range)
             return min(*image.size, largest)
-    except (BadImage, OSError, MemoryError):  # the last two are told to the user when the image is read again
+    except (BadImage, OSError, MemoryError):  # the last two are reported when the image is read again
         return None
 
 

@@ -208,7 +208,7 @@ class _Session:
             )
 
     def _conclude(self) -> None:
-        """Say whether learning has helped, or that nobody knows."""
+        """Say whether learning has helped, or that there were too few images to tell."""
         if self.gate.quality is not None:
             pretrained = self.learner.config.weights is not None
             for line in (*summary(self.gate.quality), verdict(self.gate.quality, pretrained=pretrained)):
@@ -300,7 +300,7 @@ class _Session:
                 self._check()
 
     def _usable(self, items: list[Item]) -> list[Tensor]:
-        """The images that can be decoded; the stream is told what became of each item."""
+        """The images that can be decoded; each item is acknowledged or given back to the stream."""
         images = []
         decoded = list(self._decoders.map(self._decode, items))
         for item, _, pixels in decoded:

@@ -57,7 +57,7 @@ class ImageStream(ABC):
 
     @property
     def remaining(self) -> int | None:
-        """Images that are still to come; None where nobody knows, or where they never end."""
+        """Images that are still to come; None where that is unknown, or where they never end."""
         return None
 
     @abstractmethod

@@ -76,7 +76,7 @@ def described(settings: Mapping[str, Any], by_default: bool) -> str:
     """Size, network and start of a learner, for the first line.
 
     Args:
-        by_default: nobody asked for these weights.
+        by_default: the weights were not asked for.
 
     >>> described({"image_size": 32, "backbone": "convnet"}, False)
     '32×32 with convnet from zero'

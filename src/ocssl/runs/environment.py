@@ -62,10 +62,10 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 def runs_at_once() -> int:
     """:data:`RUNS_AT_ONCE` as a number; 1 where it is not set."""
-    told = os.environ.get(RUNS_AT_ONCE, "1")
-    if not told.isdecimal() or int(told) < 1:
-        raise ConfigError(f"{RUNS_AT_ONCE} must be a whole number from 1, not '{told}'")
-    return int(told)
+    given = os.environ.get(RUNS_AT_ONCE, "1")
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"{RUNS_AT_ONCE} must be a whole number from 1, not '{given}'")
+    return int(given)
 
 
 def check_environment() -> None:
@@ -77,7 +77,7 @@ def check_environment() -> None:
 
 
 def _kernels() -> Path:
-    """The folder of compiled kernels, which are code: each user's own, that nobody else may write to."""
+    """The folder of compiled kernels, which are code: each user's own, that no other user may write to."""
     user = os.getuid()
     folder = cache_root() / f"compiled-{user}"
     with writing(folder, ConfigError):
@@ -99,7 +99,7 @@ def revision() -> str:
         git = ["git", "-C", str(package)]
         top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
         if Path(top.stdout.strip()) / "src" / "ocssl" != package.resolve():
-            raise OSError("installed below somebody else's repository")
+            raise OSError("installed below another repository")
         said = subprocess.run(
             [*git, "describe", "--always", "--dirty", "--tags"], capture_output=True, text=True, check=True
         )

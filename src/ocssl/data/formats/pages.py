@@ -1,4 +1,4 @@
-"""What a parquet file claims, before anybody reads it: the columns in its footer, and the sizes of their pages.
+"""What a parquet file claims to hold: the columns in its footer, and the sizes of their pages.
 
 Footer and page headers are structs of Thrift's compact protocol. pyarrow reads them, too, but some damage of a column's
 metadata makes it abort the process.
@@ -38,7 +38,7 @@ class ColumnChunk:
 
 
 def column_chunks(file: BinaryIO) -> list[list[ColumnChunk]]:
-    """The columns of each row group, as the footer has them; a footer that nobody can read is a ``ValueError``."""
+    """The columns of each row group, as the footer has them; one that cannot be read is a ``ValueError``."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - 8))
     tail = file.read(8)
@@ -59,7 +59,7 @@ def _chunk(facts: dict[int, Any]) -> ColumnChunk:
 
 
 def largest_page(file: BinaryIO, chunk: ColumnChunk) -> int:
-    """The largest size, in bytes, that a page of a column claims; pages with headers that nobody can read end it."""
+    """The largest size, in bytes, that a page of a column claims, up to a header that cannot be read."""
     place, largest = chunk.start, 0
     end = place + chunk.packed
     for _ in range(MAX_PAGES):
