@@ -15,7 +15,7 @@ function barPlot({ title, series: rows }, { number, title: caption }, width) {
   const values = rows.flatMap((series) => [(series[number].mean || 0) + (series[number].std || 0), series[number].paper || 0]);
   const across = linear([0, Math.max(...values)], [names, width - 38]);
   const figure = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "group", "aria-roledescription": "figure", "aria-label": `${title}: ${caption}, bars` });
-  figure.append(svg("text", { class: "caption", x: 0, y: 12 }, caption));
+  figure.append(svg("text", { x: 0, y: 12 }, caption));
   const marks = rows.map((series, index) => {
     const score = series[number];
     const y = top + index * (ROW + above) + above;

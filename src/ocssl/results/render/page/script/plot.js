@@ -77,8 +77,8 @@ function frame(width, height, label, x, y) {
   }
   figure.append(
     svg("line", { class: "axis", x1: inner.left, x2: inner.right, y1: inner.bottom, y2: inner.bottom }),
-    svg("text", { class: "caption", x: 0, y: 12 }, y.title),
-    svg("text", { class: "caption", x: inner.right, y: height - 4, "text-anchor": "end" }, x.title));
+    svg("text", { x: 0, y: 12 }, y.title),
+    svg("text", { x: inner.right, y: height - 4, "text-anchor": "end" }, x.title));
   return { figure, across, up, inner };
 }
 
