@@ -20,12 +20,11 @@ MAX_SAMPLES, MAX_CELLS, MAX_BYTES = 1000, 10_000, 1 << 30
 """Samples or views; images in the grid; bytes of the views of one order."""
 
 
-def preview_grid(dataset: Dataset, *, samples: int = 8, views: int = 3, seed: int = 0) -> Image.Image:
+def preview_grid(dataset: Dataset, *, samples: int, views: int, seed: int) -> Image.Image:
     """Samples, one per row, with views of each in the clean and in the authors' order.
 
-    Both orders use the same random draws, so only the order differs between them.
+    Both orders use the same random draws, so only the order differs between them. :func:`check_grid` comes first.
     """
-    check_grid(samples, views, seed)
     if (needed := min(samples, len(dataset)) * views * 12 * dataset.image_size**2) > MAX_BYTES:
         raise ConfigError(f"the views need {needed / 1e9:.1f} GB; choose fewer samples or views, or smaller images")
     chosen = torch.from_numpy(permutation(len(dataset), "preview", seed)[:samples])
