@@ -13,6 +13,7 @@ from ocssl.data import authors
 from ocssl.data.catalog import dataset_spec
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.loading import is_address
+from ocssl.data.streams import Iid
 from ocssl.errors import ConfigError
 from ocssl.options import default_of
 from ocssl.results.names import row_name
@@ -159,8 +160,8 @@ def online_cost(config: RunConfig) -> tuple[int, int, int]:
     """b_s, b and n_p of the run, or of the online run whose cost i.i.d. training equals."""
     learner = config.learner
     if config.iid:
-        options = config.stream_options()
-        return options.online_stream_batch, learner.batch, options.online_passes  # type: ignore[attr-defined]
+        options = config.select(Iid.Options)
+        return options.online_stream_batch, learner.batch, options.online_passes
     return learner.stream_batch, learner.batch, learner.passes
 
 
