@@ -54,11 +54,11 @@ def _call() -> int:
         code = _say(str(stopped), stopped.exit_code)
     except OcsslError as error:
         code = _say(str(error), REFUSED)
-    except OSError as error:
+    except OSError as error:  # which no other part of ocssl has put into words
         if (lost := _flush(error)) is not None:
             return lost
         _trace()
-        code = _say(_unforeseen(error), REFUSED)
+        code = _say(not_a_path(error.filename, error) if error.filename else str(error), REFUSED)
     except MemoryError:
         _trace()
         code = _say("there is not enough memory for this; choose smaller batches or images", REFUSED)
@@ -67,11 +67,6 @@ def _call() -> int:
         code = _say(_fault(error), FAULT)
     lost = _flush()
     return code if lost is None else lost
-
-
-def _unforeseen(error: OSError) -> str:
-    """What to say of an error of the system that no other part of ocssl has put into words."""
-    return not_a_path(error.filename, error) if error.filename else str(error)
 
 
 def _fault(error: Exception) -> str:
