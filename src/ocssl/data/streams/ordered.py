@@ -80,13 +80,10 @@ def _sorted_by(keys: npt.NDArray[np.generic], indices: Tensor | None) -> Indices
         raise InputError(f"keys must be one value per sample, not an array of shape {keys.shape}")
     samples = index_array(indices, len(keys))
     try:
-        missing = [sample for sample, key in zip(samples, keys[samples].tolist(), strict=True) if _is_missing(key)]
+        values = zip(samples, keys[samples].tolist(), strict=True)
+        missing = [sample for sample, key in values if key is None or key != key]  # NaN and NaT are not themselves
         if not missing:
             return samples[np.argsort(keys[samples], kind="stable")]
     except (TypeError, ValueError) as error:
         raise InputError(f"keys must be numbers, texts or times that can be put in order: {error}") from error
     raise InputError(f"sample {missing[0]} has no key to be ordered by ({len(missing)} samples lack one)")
-
-
-def _is_missing(key: object) -> bool:
-    return key is None or key != key  # NaN and NaT differ from themselves
