@@ -33,6 +33,8 @@ def test_the_shipped_names_are_those_of_the_paper_in_its_order_then_others():
     ("get", "wrong", "right"),
     [
         (strategies.registry.get, "clae", "cla-e"),
+        (strategies.registry.get, "CLA-E", "cla-e"),
+        (strategies.registry.get, "ER", "er"),
         (strategies.registry.get, "finetuning", "finetune"),
         (methods.registry.get, "SimSiam", "simsiam"),
         (memory.registry.get, "resevoir", "reservoir"),

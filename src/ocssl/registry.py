@@ -52,8 +52,9 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     if origin := plugins.explain(f"{kind} {name}"):
         return ConfigError(origin)
     known = list(known)
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"; did you mean '{near[0]}'?" if near else "."
+    lower = {each.lower(): each for each in known}  # papers write CLA-E and ER
+    near = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    hint = f"; did you mean '{lower[near[0]]}'?" if near else "."
     every = f" Known: {', '.join(known)}" if list_all else ""
     return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
 
