@@ -234,7 +234,7 @@ def _documented(metadata: Iterable[Any]) -> str:
 
 def _kind_words(kind: Any) -> str:
     if typing.get_origin(kind) is Annotated:
-        return _documented(kind.__metadata__)
+        return describe(FieldInfo.from_annotation(kind))
     if typing.get_origin(kind) is Literal:
         choices = [repr(choice) for choice in typing.get_args(kind)]
         return " or ".join([", ".join(choices[:-1]), choices[-1]]) if len(choices) > 1 else choices[0]
