@@ -132,3 +132,12 @@ def test_a_configuration_is_frozen_and_can_be_copied_by_pickle() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.dataset = "svhn"  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_dot_in_a_file_or_in_python_is_refused_with_the_group_that_it_means(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("probe.max_epochs: 5\n")
+    with pytest.raises(ConfigError, match=r"settings.yaml': 'probe.max_epochs' .* write probe: {max_epochs: …}"):
+        read_settings(file)
+    with pytest.raises(ConfigError, match=r"^'probe.max_epochs' .* write probe: {max_epochs: …}"):
+        parse({"probe.max_epochs": 5})

@@ -228,7 +228,7 @@ def read_settings(path: Path, every: Callable[[], Mapping[str, Declared]] = sett
     given, known = take_plugins(from_file(path), path), every()
     for name in map(str, given):
         if name not in known:
-            raise ConfigError(f"'{path}': {unknown('setting', name, known, list_all=False)}")
+            raise ConfigError(f"'{path}': {_unknown(name, known)}")
     return given
 
 
@@ -260,10 +260,18 @@ def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return both | {name: {**before[name], **changes[name]} for name in groups}
 
 
+def _unknown(name: str, known: Mapping[str, Declared]) -> ConfigError:
+    """The error for a name that is no setting; a dot reaches into a group in ``--set`` and sweep spaces only."""
+    group, _, inner = name.partition(".")
+    if inner and group == "probe" and group in known:  # the only group
+        return ConfigError(f"'{name}' cannot be written with a dot here; write {group}: {{{inner}: …}}")
+    return unknown("setting", name, known, list_all=False)
+
+
 def _refuse(name: str, stream: str, value: object) -> None:
     """Refuse a setting of another stream, or of nothing; one of another part of the learner is refused there."""
     entry = settings().get(name)
     if entry is None:
-        raise unknown("setting", name, settings(), list_all=False)
+        raise _unknown(name, settings())
     if "stream" in entry.owners and len(entry.owners) == 1 and value is not None:
         raise ConfigError(f"stream '{stream}' does not read {name}, a setting of {entry.readers}; leave it out")
