@@ -328,10 +328,10 @@ def locked(folder: str | Path, wait: float = 0) -> Iterator[None]:
 def slug(text: str, limit: int = NAME_BYTES) -> str:
     """A name that any file system takes: letters, digits, ``-``, ``_``, ``.``, ``=`` and ``,``.
 
-    >>> slug("folder:my images/1")
-    'folder-my-images-1'
+    >>> slug("folder:my images/1"), slug("lr1e+08")
+    ('folder-my-images-1', 'lr1e08')
     """
-    plain = re.sub(r"[^\w.=,-]", "-", text)
+    plain = re.sub(r"[^\w.=,-]", "-", re.sub(r"(?<=\de)\+", "", text))  # 1e+08 is not 1e-08
     return plain.encode(errors="replace")[:limit].decode(errors="ignore")
 
 
