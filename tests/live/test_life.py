@@ -12,7 +12,7 @@ from frames import quiet_learn, tiny_options, write_frames, write_tar
 from PIL import Image
 
 from helpers.command import Command, refused
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
@@ -57,6 +57,24 @@ def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
     checks = along(state)
     assert checks["seen"][-1] == 240
     assert len(checks["seen"]) == len(checks["in_time"]) >= 2
+
+
+def test_a_file_of_a_state_that_cannot_be_read_is_named_with_the_reason(state: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(state, tmp_path / "state"))
+    index = copied / "encoder" / "encoder.json"
+    index.rename(copied / "kept.json")
+    with pytest.raises(CheckpointError, match=r"^cannot read '\S+/encoder.json': No such file or directory$"):
+        [*life(copied)]
+    (copied / "kept.json").rename(index)
+    gate = next(copied.glob("checkpoints/*/gate/gate.json"))
+    gate.unlink()
+    with pytest.raises(
+        CheckpointError, match=r"^cannot read .*: No such file or directory; the state is of an earlier"
+    ):
+        [*life(copied)]
+    gate.write_text("{}")
+    with pytest.raises(CheckpointError, match=r"gate.json' does not fit this version of ocssl: 'facts'$"):
+        [*life(copied)]
 
 
 def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks(state: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ocssl.common.console import number_of, warn
 from ocssl.common.files import read_file
 from ocssl.data.dataset import first_per_class
 from ocssl.data.layout import NoSplit
-from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.errors import CheckpointError, ConfigError, DataError, unreadable
 from ocssl.evaluation import extract, knn_probe, linear_probe
 from ocssl.evaluation.quality import colour_histogram, raw_pixels
 from ocssl.export.encoder import FrozenEncoder, load
@@ -189,5 +189,10 @@ def _facts(index: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads(read_file(index))["facts"]
         return facts
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"'{index}' cannot be read: {error}; the state is of an earlier version") from error
+    except OSError as error:
+        older = index.stem == KIND and isinstance(error, FileNotFoundError)
+        raise CheckpointError(
+            f"{unreadable(index, error)}{'; the state is of an earlier version' if older else ''}"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"'{index}' does not fit this version of ocssl: {error}") from error
