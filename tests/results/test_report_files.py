@@ -226,6 +226,7 @@ def test_without_matplotlib_figures_are_left_out_unless_asked_for(
     done = CliRunner().invoke(app, ["report", str(one), "-o", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert "ocssl[plot]" in done.stderr
+    assert done.stdout.endswith(f", 1 table in {tmp_path / 'out' / 'tables'}\n")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "tables.tex", "tables"}
     with pytest.raises(MissingExtraError, match="matplotlib"):
         write_report(read_report(one), tmp_path, ["png"])

@@ -36,6 +36,7 @@ def report(
 
     Example: ocssl report results -o report
     """
+    from ocssl.common.console import number_of
     from ocssl.results import read_report
     from ocssl.results.render import FORMATS, write_report
     from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib
@@ -54,5 +55,5 @@ def report(
     pages = [str(path) for path in written if path.parent == output]
     for folder in ("tables", "figures"):
         if count := sum(path.parent.name == folder for path in written):
-            pages.append(f"{count} {folder} in {output / folder}")
+            pages.append(f"{number_of(count, folder[:-1])} in {output / folder}")
     typer.echo(", ".join(pages))
