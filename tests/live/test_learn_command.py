@@ -170,3 +170,6 @@ def test_another_width_of_the_network_is_refused_with_that_of_the_state(tmp_path
     quiet_learn(frames, tmp_path / "state")
     with pytest.raises(ConfigError, match="was begun with backbone='convnet-w8', not 'convnet-w16'; leave it out"):
         quiet_learn(frames, tmp_path / "state", backbone="convnet-w16")
+    with pytest.raises(ConfigError, match="was begun with backbone='convnet-w8', not 'convnet'; leave it out"):
+        quiet_learn(frames, tmp_path / "state", backbone="convnet")
+    quiet_learn(frames, tmp_path / "state", backbone="convnet", width=8)

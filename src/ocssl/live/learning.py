@@ -458,8 +458,11 @@ def _check_same(learner: Learner, given: Mapping[str, Any], folder: Path, halvin
         if isinstance(value, nn.Module):  # it took the saved weights, so it fits
             continue
         zero = name == "weights" and value == NONE
+        kept = dict(begun)
+        if name == "backbone" and "width" not in given and begun["weights"] is None:
+            kept.pop("width", None)  # the name alone means the network's own width, not the one that was chosen here
         try:
-            asked = config.parse_learner({**begun, name: None if zero else value}, own_backbone=own)
+            asked = config.parse_learner({**kept, name: None if zero else value}, own_backbone=own)
             same = not differing(before, asked, "experiment", "numbers")
         except ConfigError:
             if name not in begun:
