@@ -132,6 +132,11 @@ def test_a_plugin_that_the_user_names_is_found_in_the_current_folder(
     monkeypatch.chdir(here)
     with pytest.raises(ConfigError, match=r"^cannot import plugin 'mylab' of a file: "):
         plugins.name_plugins(["mylab"], "a file")
+    for file in ("mylab.py", "./mylab.py"):
+        with pytest.raises(
+            ConfigError, match=r"; name the module, mylab, in its folder or with that folder on PYTHONPATH$"
+        ):
+            plugins.name_plugins([file], "--plugin", here=True)
     plugins.name_plugins(["mylab"], "--plugin", here=True)
     assert "mine" in strategies.registry
     assert os.environ["OCSSL_PLUGINS"] == "mylab"

@@ -101,9 +101,10 @@ def _import_or_refuse(module: str, what: str, here: bool) -> None:
     try:
         import_plugin(module, here=here)
     except Exception as error:
-        raise ConfigError(
-            f"cannot import {what}: {reason(error)}; correct it, or put its folder on PYTHONPATH"
-        ) from error
+        mend = "correct it, or put its folder on PYTHONPATH"
+        if module.endswith(".py"):
+            mend = f"name the module, {Path(module).stem}, in its folder or with that folder on PYTHONPATH"
+        raise ConfigError(f"cannot import {what}: {reason(error)}; {mend}") from error
 
 
 def reason(error: Exception) -> str:
