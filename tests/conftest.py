@@ -29,10 +29,18 @@ PARTS = (strategies, methods, memory, optim, augment, backbones)
 REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Decoded images of tests are not kept in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OCSSL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Popen[str]]:
+def server() -> Iterator[Popen[str]]:
     """The process that forks for each command."""
-    with command_server(OCSSL_CACHE=str(tmp_path_factory.mktemp("cache"))) as server:
+    with command_server() as server:
         yield server
 
 

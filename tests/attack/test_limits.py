@@ -207,7 +207,7 @@ def _images_to_widen() -> dict[str, Image.Image]:
 @pytest.mark.parametrize("mode", _images_to_widen())
 def test_strips_give_the_same_pixels(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     image = _images_to_widen()[mode]
-    expected, small = np.asarray(imaging._to_rgb(image, None, False)), decode(image, 16)
+    expected, small = np.asarray(imaging._to_rgb(image, None, False, imaging._check_bits)), decode(image, 16)
     monkeypatch.setattr(imaging, "STRIP_PIXELS", 203 * 10)
     np.testing.assert_array_equal(np.asarray(imaging._to_rgb_in_strips(image, 1, None, False)), expected)
     monkeypatch.setattr(imaging, "LARGE_PIXELS", 1)

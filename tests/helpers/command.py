@@ -46,9 +46,9 @@ def as_options(settings: dict[str, object]) -> list[str]:
 
 
 @contextmanager
-def command_server(**variables: str) -> Iterator[subprocess.Popen[str]]:
-    """The process that forks for each command, with more environment variables."""
-    environment = {**os.environ, "COLUMNS": "100", **variables}
+def command_server() -> Iterator[subprocess.Popen[str]]:
+    """The process that forks for each command."""
+    environment = {**os.environ, "COLUMNS": "100"}
     server = subprocess.Popen(
         [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
