@@ -98,6 +98,21 @@ def test_another_kind_of_signal_later_changes_nothing(monkeypatch: pytest.Monkey
         work()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_terminal_is_told_what_a_second_ctrl_c_does(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with pytest.raises(Interrupted), StopRequest():
+            signal.raise_signal(number)
+        terminal.write("end")
+        terminal.flush()
+        said = ""
+        while not said.endswith("end"):
+            said += os.read(screen.fileno(), 1000).decode()
+    assert said.replace("\r\n", "\n") == (signals.NOTED if number == signal.SIGINT else "") + "end"
+
+
 def test_signals_that_come_together_are_one_request() -> None:
     def work() -> None:
         with StopRequest() as stop:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 from ocssl.errors import OcsslError
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AT_ONCE = 1.0  # seconds within which several signals are one request
+NOTED = "\nStopping once the work in hand is saved. Ctrl-C again stops at once and drops what is not saved.\n"
 PATIENCE = 3.0  # seconds that a wait for another process may go on after a request to stop
 
 
@@ -71,8 +74,17 @@ class StopRequest:
         now = time.monotonic()
         if not self.number:
             self.pending, self.number, self.since = True, number, now
+            if number == signal.SIGINT:
+                _acknowledge()
         elif number in (signal.SIGINT, self.number) and now - self.since > AT_ONCE:
             os._exit(128 + number)  # nothing is half written: every write ends with a rename
+
+
+def _acknowledge() -> None:
+    """Tell a terminal that Ctrl-C was noted; what print writes must not begin inside of another print."""
+    with suppress(AttributeError, OSError, ValueError):  # no standard error, or a closed one
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), NOTED.encode())
 
 
 _open: list[StopRequest] = []
