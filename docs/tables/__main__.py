@@ -65,8 +65,8 @@ def reproduction(text: str, report: Report, made: str) -> str:
     text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
     answers = "".join(f"| {claim.text} | {claim.said} | {claim.evidence} |\n" for claim in claims(report.store))
     text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
+    text = between(text, "runs", "\n" + lists.runs(report))
     made_lists = {
-        "runs": lists.runs(report),
         "summary": summary(report.sections),
         "grids": lists.grids(report.folder / "tuning"),
         "tuned": lists.tuned(report),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
@@ -74,22 +75,16 @@ def measured(report: Report) -> str:
     )
 
 
-def runs(report: Report) -> Iterator[str]:
-    """What was run: rows and seeds of every table."""
-    yield measured(report)
+def runs(report: Report) -> str:
+    """What was run: how many rows of every table have how many seeds."""
+    lines = ["| table | protocol | rows | three seeds | two | one | none |", "|---|---|--:|--:|--:|--:|--:|"]
     for section in report.sections:
-        rows = [row for row in section.rows if not row.ours.floor]
-        by_seeds: dict[tuple[int, ...], list[str]] = {}
-        for row in rows:
-            by_seeds.setdefault(tuple(row.ours.runs), []).append(f"`{row.name}`")
         if not section.is_unlisted:
-            said = [
-                f"{f'all {len(rows)} rows' if len(names) == len(rows) else ', '.join(names)} with {seeds_said(seeds)}"
-                for seeds, names in by_seeds.items()
-                if seeds
-            ]
-            left = len(by_seeds.get((), []))
-            yield f"{named(section)}: {'; '.join(said)}{f'; {left} of {len(rows)} rows not run' if left else ''}."
+            seeds = Counter(min(LEAST_SEEDS, len(row.ours.runs)) for row in section.rows if not row.ours.floor)
+            counts = [str(seeds[number] or "") for number in range(LEAST_SEEDS, -1, -1)]
+            cells = [section.table.title, heading(section.protocol), str(seeds.total()), *counts]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join((measured(report), "", *lines, ""))
 
 
 def against_paper(report: Report, *tables: str, protocol: str | None = None) -> Iterator[str]:
