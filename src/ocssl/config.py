@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -201,7 +202,7 @@ class LearnerConfig(Options):
         return {name: value for name, value in self if name == "strategy" or value != usual[name]}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return parse_learner, (self.model_dump(),)
+        return partial(parse_learner, own_backbone=self.backbone is None), (self.model_dump(),)
 
 
 class Parts(NamedTuple):

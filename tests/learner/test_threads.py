@@ -106,3 +106,13 @@ def test_a_copy_goes_on_by_itself(duplicate: Callable[[ocssl.Learner], ocssl.Lea
     twin.partial_fit(small_stream(20, seed=1))
     assert torch.equal(learner.encode(small_stream(3)), before)
     assert_same_networks(twin, learner.partial_fit(small_stream(20, seed=1)))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_a_copy_with_a_backbone_of_ones_own_is_saved_as_the_original_is(duplicate, tmp_path) -> None:
+    backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 8))
+    twin = duplicate(small_learner("er", backbone=backbone).partial_fit(small_stream(8)))
+    twin.save(tmp_path)
+    again = ocssl.Learner.load(tmp_path, backbone=copy.deepcopy(backbone))
+    assert again.config == twin.config
+    assert torch.equal(again.encode(small_stream(3)), twin.encode(small_stream(3)))
