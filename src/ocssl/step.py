@@ -174,9 +174,9 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     mixed = strategy.mix(views, batch, state.generator)
 
     with state.forward_pass():
-        joint = state.joint_views or len(batch.images) == 1  # batch norm needs two rows
-        features = strategy.encode(encoder, mixed, joint)
-        step = Step(batch, mixed, features, state.generator, state.small_features(batch, joint))
+        features = strategy.encode(encoder, mixed, state.joint_views)
+        small = state.small_features(batch, state.joint_views)
+        step = Step(batch, mixed, features, state.generator, small)
         losses = strategy.losses(step)
         sample_losses = _sample_losses(state, step)
     total = _total(losses)

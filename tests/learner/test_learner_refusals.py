@@ -246,10 +246,22 @@ def test_single_images_are_learned_from_where_views_pass_together_whatever_the_v
     assert (learner.seen, learner.pending) == (3, 0)
 
 
-def test_a_single_leftover_is_trained_on_with_its_views_together() -> None:
-    for strategy in ("finetune", "cla-b", "er", "cla-e"):
-        alone = small_learner(strategy, joint_views=False).partial_fit(small_stream(5)).flush()
-        assert (alone.pending, alone.seen) == (0, 5)
+@pytest.mark.parametrize("count", [5, 13])  # before replay begins, and after
+def test_a_single_leftover_is_trained_on_with_its_views_together(count) -> None:
+    parts = ocssl.strategies.registry
+    names = [(name, variant) for name in parts.names() for variant in ("default", *parts.variants(name))]
+    for strategy, variant in names:
+        joint_views = variant == "authors"
+        alone = small_learner(strategy, variant=variant, joint_views=joint_views, passes=1)
+        alone.partial_fit(small_stream(count)).boundary().flush()
+        assert (alone.pending, alone.seen) == (0, count)
+
+
+@pytest.mark.parametrize("strategy", ["cla-e", "cla-r", "cassle-r", "osiris-r", "osiris-d", "taught", "multiview-r"])
+def test_a_single_replay_sample_is_learned_from_with_its_views_together(strategy) -> None:
+    learner = small_learner(strategy, joint_views=False, batch=5).partial_fit(small_stream(8))
+    learner.boundary().partial_fit(small_stream(4))
+    assert len(learner.output.batch) == 5
 
 
 def test_a_single_leftover_waits_in_the_variant_of_the_authors() -> None:

@@ -16,9 +16,9 @@ def over_views(module: Callable[[Tensor], Tensor], x: Tensor, joint: bool) -> Te
     """Apply a module to every view: ``(views, n, …)`` to ``(views, n, …)``.
 
     Joint: one pass over all views together, nearly twice as fast on a GPU. Otherwise each view has its own pass and its
-    own batch-norm statistics.
+    own batch-norm statistics. Views of one sample always pass together, because batch norm needs two rows.
     """
-    if joint:
+    if joint or x.shape[1] == 1:
         out: Tensor = module(_laid_out(x.flatten(0, 1)))
         return out.view(*x.shape[:2], *out.shape[1:])
     return torch.stack([module(_laid_out(view)) for view in x])
@@ -101,6 +101,7 @@ class Encoder(nn.Module):
     def forward(self, views: Tensor, joint: bool) -> Features:
         """``(views, n, 3, s, s)`` normalised images to their features."""
         n = views.shape[1]
+        joint = joint or n == 1
         if self.group.single:
             return self._features(views, joint, n)
         own = self._features(views[:, self.group.share(n)], joint, n)

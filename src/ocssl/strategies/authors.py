@@ -309,7 +309,7 @@ class ScaleAuthors(Scale):
     def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
         """The further passes, in the order of the authors' code, then the pass that trains."""
         # Gradients stay on here: under autocast, weights cast without gradients would be used again by the last pass.
-        if self.relation_pass:
+        if self.relation_pass and views.shape[1] > 1:  # batch norm needs two rows
             encoder(views[:1], joint)
         past = None
         if self.shared_head:
