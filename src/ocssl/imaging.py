@@ -115,9 +115,7 @@ def decode(
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
-        if isinstance(picture, np.ndarray):
-            picture = _eight_bits(picture, pixel_range)
-        return _square_rgb(open_image(picture), size, fit, pixel_range)
+        return _square_rgb(open_image(picture, pixel_range), size, fit, pixel_range)
 
 
 def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Tensor:
@@ -198,11 +196,16 @@ def check_pixel_range(pixel_range: PixelRange | None) -> PixelRange | None:
     return low, high
 
 
-def open_image(picture: Picture) -> Image.Image:
-    """An image of any kind as a PIL image, not decoded yet; use it inside :func:`bad_images`."""
+def open_image(picture: Picture, pixel_range: PixelRange | None = None) -> Image.Image:
+    """An image of any kind as a PIL image, not decoded yet; use it inside :func:`bad_images`.
+
+    Args:
+        pixel_range: black and white of an array of uint16, whose 8 bits are taken here.
+    """
     if isinstance(picture, Image.Image):
         return picture
     if isinstance(picture, np.ndarray):
+        picture = _eight_bits(picture, pixel_range)
         if picture.dtype != np.uint8:
             raise BadImage(f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]")
         return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)

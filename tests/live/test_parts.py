@@ -128,7 +128,7 @@ def test_a_picture_that_cannot_be_used_has_no_size(tmp_path: Path) -> None:
     (tmp_path / "half.png").write_bytes(png(0)[:60])
     for picture in (tmp_path / "gone.png", tmp_path / "half.png", b"", BadImage("it is broken")):
         assert image_size_for(picture, "cpu") is None
-    for picture in (png(0), Image.fromarray(frame(0)), frame(0)):
+    for picture in (png(0), Image.fromarray(frame(0)), frame(0), frame(0).astype(np.uint16) * 257, frame(0) / 255):
         assert image_size_for(picture, "cpu") == 8
 
 

@@ -67,7 +67,7 @@ def image_size_for(
         return None
     try:
         with bad_images():
-            image = open_image(picture)
+            image = open_image(picture, pixel_range)
             decode(image, MAX_SIZE_CPU, "crop", pixel_range)
             return min(*image.size, largest)
     except (BadImage, OSError, MemoryError):  # the last two are reported when the image is read again
