@@ -64,6 +64,13 @@ def test_probe_keeps_features_of_another_precision_apart(runs: list[Path], tmp_p
     assert found == [False, False, True, True]
 
 
+def test_features_of_drawn_images_of_another_size_are_kept_apart(runs: list[Path]) -> None:
+    """They come from no files, so that nothing but their pixels tells them apart."""
+    folder = RunFolder(runs[0])
+    configs = [folder.read_config().change(image_size=size) for size in (32, 24)]
+    assert len({_features_file(folder, load_splits(config, torch.device("cpu")), config) for config in configs}) == 2
+
+
 def test_features_of_a_gpu_are_not_those_of_a_cpu(runs: list[Path]) -> None:
     """A GPU keeps them in half precision, and computes them in bf16 by default."""
     folder = RunFolder(runs[0])

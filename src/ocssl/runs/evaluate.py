@@ -254,7 +254,8 @@ def _features_file(folder: RunFolder, splits: Splits, config: RunConfig) -> Path
     known = [settings.get(name) for name in ("mean", "std", "precision")]
     digest.update(repr([*known, config.full_precision, device, config.eval_crops]).encode())
     for subset in splits.subsets:
-        digest.update(subset.dataset.source.info.identity.encode())
+        images = subset.dataset.source
+        digest.update((images.info.identity or images.digest()).encode())  # drawn images come from no files
         digest.update(subset.indices.numpy().tobytes() + subset.labels.numpy().tobytes())
     return folder.path / "features" / f"{slug(config.dataset)}-{digest.hexdigest()[:16]}.safetensors"
 
