@@ -386,6 +386,21 @@ def test_going_on_from_any_position_gives_the_rest(tmp_path, make):
         assert [(item.name, item.label) for item in origin.items(start)] == every[start:]
 
 
+@pytest.mark.parametrize("make", [parquet_origin, tar_origin])
+def test_linked_shards_are_read_in_the_order_of_their_own_names(tmp_path, make):
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "links").mkdir()
+    origin = make(tmp_path / "blobs")
+    names = [item.name for item in origin.items()]
+    shards = sorted((tmp_path / "blobs").iterdir())
+    links = [tmp_path / "links" / f"{number}{shard.suffix}" for number, shard in enumerate(reversed(shards))]
+    for link, shard in zip(links, reversed(shards), strict=True):  # as in the cache of the Hub's client
+        link.symlink_to(shard)
+    linked = [item.name for item in type(origin)(links).items()]
+    assert sorted(linked) == sorted(names)
+    assert linked[0].startswith(str(shards[-1]))
+
+
 # Iterables, shapes, names ---------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ class ParquetReader(Reader):
     """
 
     def __init__(self, files: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
-        self.files = sorted(Path(os.path.realpath(file)) for file in files)
+        self.files = [Path(os.path.realpath(file)) for file in sorted(files)]  # by the names of links, too
         schema = _open(self.files[0]).schema_arrow
         image_column = next((field.name for field in schema if _holds_images(field.type)), None)
         if image_column is None:

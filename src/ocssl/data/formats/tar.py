@@ -38,7 +38,7 @@ class TarReader(Reader):
     """
 
     def __init__(self, shards: Sequence[Path], other_split: Callable[[], Sequence[Path]] = list) -> None:
-        self.shards = sorted(Path(os.path.realpath(shard)) for shard in shards)
+        self.shards = [Path(os.path.realpath(shard)) for shard in sorted(shards)]  # by the names of links, too
         self._other_split = other_split
         for shard in self.shards:
             try:
