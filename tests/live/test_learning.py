@@ -306,12 +306,13 @@ def test_paths_on_standard_input_are_learned_from_once_each(tmp_path: Path, monk
 
 def test_tar_shards_go_on_at_their_position_and_may_grow_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
-    write_tar(tmp_path / "shards" / "0.tar", range(6))
+    write_tar(tmp_path / "shards" / "train-0.tar", range(6))
+    write_tar(tmp_path / "shards" / "test-0.tar", range(90, 92))
     source, state = f"tar:{tmp_path / 'shards'}", tmp_path / "state"
     assert quiet_learn(source, state).seen == 6
-    write_tar(tmp_path / "shards" / "1.tar", range(6, 10))
+    write_tar(tmp_path / "shards" / "train-1.tar", range(6, 10))
     assert_alike(quiet_learn(source, state), by_hand_in_calls(list(range(6)), list(range(6, 10))))
-    write_tar(tmp_path / "shards" / "0.tar", range(5))
+    write_tar(tmp_path / "shards" / "train-0.tar", range(5))
     with pytest.raises(DataError, match="changed since learning began"):
         quiet_learn(source, state)
 

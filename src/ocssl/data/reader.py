@@ -15,6 +15,7 @@ from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, Pixels
 
 Label = int | str | None
+OTHER = "\nother "  # in an identity, before that of the other split
 OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
 
 

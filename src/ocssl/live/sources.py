@@ -26,7 +26,7 @@ from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
 from ocssl.data.formats.files import UNREAD, FilesReader, image_files
 from ocssl.data.layout import as_path
 from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, open_address
-from ocssl.data.reader import Item, Reader
+from ocssl.data.reader import OTHER, Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video
@@ -440,7 +440,8 @@ def open_stream(
         raise ConfigError(f"only a folder can be followed, not '{source}'; leave --follow out")
     reader = open_reader(source)
     identity = reader.identity()
-    if not identity.startswith(identities.get(address, "")):  # shards may be added at the end
+    before = identities.get(address, "").partition(OTHER)[0]  # images of the other split are not learned from
+    if not identity.startswith(before):  # shards may be added at the end
         raise DataError(
             f"{reader.describe()} changed since learning began, so a position in it means nothing now; "
             "learn from it with another --state"

@@ -17,7 +17,7 @@ from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
 from ocssl.data.dataset import ColumnArray
 from ocssl.data.formats.pages import column_chunks, largest_page
-from ocssl.data.reader import Item, Reader, describe_files
+from ocssl.data.reader import OTHER, Item, Reader, describe_files
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage
 
@@ -63,7 +63,7 @@ class ParquetReader(Reader):
 
     def identity(self) -> str:
         own = f"parquet {self.image_column} {self.label_column}\n{describe_files(self.files)}"
-        return own + (f"\nother {self._other.identity()}" if self._other else "")
+        return own + (f"{OTHER}{self._other.identity()}" if self._other else "")
 
     def class_names(self) -> tuple[str, ...]:
         return self._class_names

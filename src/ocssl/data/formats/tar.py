@@ -16,7 +16,7 @@ from typing import Any, Self
 from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
 from ocssl.data.formats.files import SUFFIXES
-from ocssl.data.reader import Item, Reader, describe_files
+from ocssl.data.reader import OTHER, Item, Reader, describe_files
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, require_bytes
 
@@ -55,7 +55,7 @@ class TarReader(Reader):
         return f"{number_of(len(self.shards), 'tar file')} in {self.shards[0].parent}"
 
     def identity(self) -> str:
-        return f"tar\n{describe_files(self.shards)}" + (f"\nother {self._other.identity()}" if self._other else "")
+        return f"tar\n{describe_files(self.shards)}" + (f"{OTHER}{self._other.identity()}" if self._other else "")
 
     def other_labels(self) -> Iterable[int | str | None]:
         return (item.label for item in self._other.items()) if self._other else ()
