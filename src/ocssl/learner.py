@@ -481,6 +481,8 @@ class Learner:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
+        train_state = self.train_state  # shares of the learning rate may be views of buffers, which pickle cuts off
+        train_state.optimizer.divide(train_state.strategy.groups(train_state.encoder))
 
 
 def _saved_settings(path: str | Path, facts: Mapping[str, Any], backbone: nn.Module | None) -> dict[str, Any]:

@@ -99,8 +99,10 @@ def bits(network: torch.nn.Module) -> bytes:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
-def test_a_copy_goes_on_by_itself(duplicate: Callable[[ocssl.Learner], ocssl.Learner]) -> None:
-    learner = small_learner("cla-e").partial_fit(small_stream(18))
+@pytest.mark.parametrize("strategy", ["cla-e", "adapt"])
+def test_a_copy_goes_on_by_itself(strategy: str, duplicate: Callable[[ocssl.Learner], ocssl.Learner]) -> None:
+    first = {"heads_first": 12} if strategy == "adapt" else {}  # the backbone begins to learn in the copy
+    learner = small_learner(strategy, **first).partial_fit(small_stream(18))
     twin = duplicate(learner)
     before = learner.encode(small_stream(3))
     twin.partial_fit(small_stream(20, seed=1))
