@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers.steps import step_of
+from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.losses import cross_contrast, nt_xent
 from ocssl.memory import Reservoir
@@ -178,6 +179,16 @@ def test_loss_gradients_and_statistics_are_those_of_heads_in_passes_of_their_own
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
     for a, b in zip(strategy.buffers(), twin.buffers(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_steps_that_are_applied_twice_do_not_warm_up_or_anneal_twice_as_fast():
+    learner = small_learner("osiris-r", variant="authors", passes=1, warmup=3, anneal=4)
+    schedule, rates = learner.train_state.optimizer.schedule, []
+    learner.train_state.optimizer.optimizer.update = lambda lr: rates.append(float(lr))
+    learner.partial_fit(small_stream(16)).anneal().partial_fit(small_stream(20))
+    expected = [share * learner.lr for share in (1 / 3, 2 / 3, 1, 1, 1, 0.75, 0.5, 0.25, 1) for _ in range(2)]
+    assert rates == pytest.approx(expected)
+    assert int(schedule.steps) == 9
 
 
 @joint_or_not

@@ -87,7 +87,10 @@ class Optimizer:
 
     def step(self) -> None:
         """Update every parameter that has a gradient."""
-        lr = self.options.lr if self.schedule is None else self.schedule.next()
+        self.update_groups(self.options.lr if self.schedule is None else self.schedule.next())
+
+    def update_groups(self, lr: float | Tensor) -> None:
+        """:meth:`update` each group with its share of the learning rate."""
         for members, share in self._groups:
             self._present = members
             if self.moved():

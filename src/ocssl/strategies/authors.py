@@ -362,16 +362,16 @@ class ScaleOriginal(ScaleAuthors):
 
 
 class RepeatedSteps(Optimizer):
-    """Applies each step of another optimiser several times."""
+    """Applies each update of another optimiser several times; the learning rate changes once per step."""
 
     def __init__(self, optimizer: Optimizer, times: int) -> None:
         self.optimizer, self.times = optimizer, times
         self.parameters, self.options, self.schedule = optimizer.parameters, optimizer.options, optimizer.schedule
 
-    def step(self) -> None:
-        """All steps with the same gradients."""
+    def update_groups(self, lr: float | Tensor) -> None:
+        """All updates with the same gradients."""
         for _ in range(self.times):
-            self.optimizer.step()
+            self.optimizer.update_groups(lr)
 
     def moments(self) -> dict[str, Tensor]:
         """Those of the other optimiser."""
