@@ -9,7 +9,7 @@ from helpers.steps import step_of
 from ocssl.batch import Batch, Step
 from ocssl.errors import ConfigError
 from ocssl.losses import nt_xent
-from ocssl.methods import Dims, Method, SimCLR, SimSiam, registry
+from ocssl.methods import Dims, SimCLR, SimSiam, registry
 from ocssl.nn import Features
 from ocssl.options import validate
 
@@ -54,13 +54,3 @@ def test_settings_have_defaults_and_ranges() -> None:
     for value in (0, -1.0, "hot"):
         with pytest.raises(ConfigError, match=f"temperature must be a number above 0, not {value!r}"):
             validate(SimCLR.Options, {"temperature": value})
-
-
-def test_a_method_needs_no_distance_until_an_alignment_uses_it() -> None:
-    class Mean(Method):
-        def loss(self, step: Step) -> torch.Tensor:
-            return step.features.projected.mean()
-
-    method = Mean(DIMS)
-    with pytest.raises(ConfigError, match=r"method 'Mean' has no distance\(\), so distance must be 'cosine'"):
-        method.distance(torch.zeros(2, 3, 7), torch.zeros(2, 3, 7))

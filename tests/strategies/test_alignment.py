@@ -248,3 +248,10 @@ def test_the_distance_can_be_that_of_the_method(build, some_views, batch_of, kin
     strategy.penalty(step_of(batch_of(3, 5), views, encoder(views, joint=True)))
     assert len(asked) == 1
     assert asked[0][0] == asked[0][1]
+
+
+@pytest.mark.parametrize("distance", ["method", "original"])
+def test_a_method_without_a_distance_is_refused_before_it_trains(distance):
+    hook = {"method": "distance", "original": "distillation"}[distance]
+    with pytest.raises(ConfigError, match=rf"method 'DINO' has no {hook}\(\), so distance must be 'cosine'"):
+        small_learner("cassle", variant="original", method="dino", distance=distance)

@@ -80,7 +80,7 @@ class Method(nn.Module):
             predicted: ``(views, n, d)``, the output of a predictor.
             target: ``(views, n, d)``, receives no gradient.
         """
-        raise ConfigError(f"method '{type(self).__name__}' has no distance(), so distance must be 'cosine'")
+        raise NotImplementedError
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The distillation loss that CaSSLe's own code has for this method. Only ``distance="original"`` needs it.
@@ -89,7 +89,7 @@ class Method(nn.Module):
             predicted: ``(views, n, d)``, the output of an aligner.
             target: ``(views, n, d)``, receives no gradient.
         """
-        raise ConfigError(f"method '{type(self).__name__}' has no distillation(), so distance must be 'cosine'")
+        raise NotImplementedError
 
 
 registry.base = Method

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 import ocssl.options
 from ocssl.batch import Batch, Step, StepOutput
+from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Column, Memory
-from ocssl.methods import Dims
+from ocssl.methods import Dims, Method
 from ocssl.nn import Encoder, Features, mlp
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
@@ -54,8 +55,11 @@ class AlignedVariant(Aligned):
     def __init__(self, setup: Setup, options: Any, *args: Any) -> None:
         super().__init__(setup, options, *args)
         self.joint_target = options.joint_target
-        self.kind: Distance = options.distance
-        self.cosine = self.kind == "cosine"
+        self.hook = {"cosine": None, "method": "distance", "original": "distillation"}[options.distance]
+        self.cosine = self.hook is None
+        if self.hook and getattr(type(self.method), self.hook) is getattr(Method, self.hook):
+            method = type(self.method).__name__
+            raise ConfigError(f"method '{method}' has no {self.hook}(), so distance must be 'cosine'")
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """As the default, with the views passed together where ``joint_target`` is set."""
@@ -64,10 +68,10 @@ class AlignedVariant(Aligned):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The negative cosine, the method's own distance, or its distillation loss in CaSSLe's own code."""
-        if self.cosine or self.method is None:
+        if self.hook is None:
             return super().distance(predicted, target)
-        measure = self.method.distance if self.kind == "method" else self.method.distillation
-        return measure(predicted, target.expand_as(predicted))
+        found: Tensor = getattr(self.method, self.hook)(predicted, target.expand_as(predicted))
+        return found
 
 
 @register("cla-b", variant="authors")
