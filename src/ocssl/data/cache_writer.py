@@ -10,9 +10,7 @@ import json
 import os
 import shutil
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain, count, takewhile
@@ -41,7 +39,7 @@ from ocssl.data.cache import (
     verify,
 )
 from ocssl.data.dataset import ColumnArray, Dataset, DatasetInfo
-from ocssl.data.reader import Item, Label, Reader
+from ocssl.data.reader import Item, Label, Reader, in_order
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, Pixels
 
@@ -143,7 +141,7 @@ def _decode_all(reader: Reader, folder: Path, decoding: Decoding, show: bool | N
     per_chunk = max(1, min(1024, CHUNK_BYTES // (3 * size * size)))
     jobs = _batches(items, per_chunk, done)
     with progress_bar("Decoding images", total, show, start=done) as advance:
-        for chunk, pixels in _decode_in_order(jobs, size, decoding):
+        for chunk, pixels in in_order(lambda job: _decode_chunk(*job, size, decoding), jobs, MAX_WORKERS):
             _append(folder, chunk, pixels)
             chunks.append(chunk)
             advance(chunk.items)
@@ -280,25 +278,6 @@ def _batches(items: Iterator[Item], size: int, start: int) -> Iterator[tuple[int
             start, batch, held = start + len(batch), [], 0
     if batch:
         yield start, batch
-
-
-def _decode_in_order(
-    jobs: Iterable[tuple[int, list[Item]]], size: int, decoding: Decoding
-) -> Iterator[tuple[_Chunk, Pixels]]:
-    """Decode with worker threads (Pillow works outside the interpreter lock), holding few results at a time."""
-    workers = min(os.cpu_count() or 1, MAX_WORKERS)
-    with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[tuple[_Chunk, Pixels]]] = deque()
-        try:
-            for start, items in jobs:
-                pending.append(pool.submit(_decode_chunk, start, items, size, decoding))
-                if len(pending) > workers + 1:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
 
 
 def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:

@@ -22,14 +22,15 @@ import pyarrow.parquet as pq
 import torch
 
 from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locked, read_file, writing
-from ocssl.data.reader import Item, Reader
+from ocssl.data.reader import Item, Reader, in_order
 from ocssl.errors import ConfigError, DataError, OcsslError
 from ocssl.export.encoder import FrozenEncoder
-from ocssl.imaging import BadImage, file_stamp
+from ocssl.imaging import BadImage, Pixels, file_stamp
 
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
 MAX_BATCH = 65_536
+MAX_DECODERS = 8  # each may hold an image of the largest size
 KINDS = {".parquet": "parquet", ".csv": "csv", ".npy": "npy"}
 """What is written, by the suffix of its name."""
 COLUMNS = "id,path"
@@ -156,30 +157,36 @@ def _features(
     progress: Callable[[int], object],
     earlier: _Rows,
 ) -> tuple[pa.Table, int]:
-    """The table of one part, and its number of images; its metadata name the refused ones.
+    """The table of one part, and its number of images; its metadata name the refused ones."""
 
-    Each image is decoded to the encoder's size before the next one is taken, so that only small ones are kept.
-    """
+    def found(item: Item) -> tuple[str, str, np.ndarray | None, Pixels | BadImage | None]:
+        """Name and stamp of an image, its earlier features, or its pixels at the encoder's size."""
+        name, stamp = _utf8(item.name), file_stamp(item.picture)
+        try:
+            if (features := earlier.get((name, stamp))) is not None:
+                return name, stamp, features, None
+            return name, stamp, None, item.decode(encoder.image_size, encoder.fit, encoder.pixel_range)
+        except BadImage as problem:
+            return name, stamp, None, problem
+
     rows: list[dict[str, Any]] = []
     refused: list[tuple[str, str]] = []
     count = 0
     while True:
         images, new, before = [], [], count
-        for item in islice(items, batch):
-            name, stamp = _utf8(item.name), file_stamp(item.picture)
-            row = {"id": start + count, "path": name, "stamp": stamp, "features": earlier.get((name, stamp))}
+        for name, stamp, features, pixels in in_order(found, islice(items, batch), MAX_DECODERS):
+            row = {"id": start + count, "path": name, "stamp": stamp, "features": features}
             count += 1
-            try:
-                if row["features"] is None:
-                    images.append(item.decode(encoder.image_size, encoder.fit, encoder.pixel_range))
-                    new.append(row)
-            except BadImage as problem:
-                refused.append((name, str(problem)))
+            if isinstance(pixels, BadImage):
+                refused.append((name, str(pixels)))
                 continue
+            if pixels is not None:
+                images.append(pixels)
+                new.append(row)
             rows.append(row)
         if images:
-            found = encoder.transform(torch.from_numpy(np.stack(images)), batch=batch)
-            for row, features in zip(new, found, strict=True):
+            computed = encoder.transform(torch.from_numpy(np.stack(images)), batch=batch)
+            for row, features in zip(new, computed, strict=True):
                 row["features"] = features
         if count == before:
             break
