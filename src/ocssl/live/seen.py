@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ocssl.errors import CheckpointError
@@ -31,7 +31,7 @@ class SeenIndex:
     >>> with tempfile.TemporaryDirectory() as folder, SeenIndex(f"{folder}/seen.sqlite") as index:
     ...     index.add("cam", "1.jpg")
     ...     index.add("cam", "2.jpg", stamp="10 bytes", problem="it is broken")
-    ...     index.has("cam", "1.jpg", ""), index.has("cam", "2.jpg", "20 bytes"), index.size
+    ...     index.has("cam", "1.jpg", lambda: ""), index.has("cam", "2.jpg", lambda: "20 bytes"), index.size
     (True, False, 2)
     """
 
@@ -54,14 +54,18 @@ class SeenIndex:
         self.size += 1
         self._uncommitted[source, name] = (self.size, stamp, problem)
 
-    def has(self, source: str, name: str, stamp: str) -> bool:
-        """Whether an image is finished: it was used, or it was refused and its file has not changed since."""
+    def has(self, source: str, name: str, stamp: Callable[[], str]) -> bool:
+        """Whether an image is finished: it was used, or it was refused and its file has not changed since.
+
+        Args:
+            stamp: gives that of the file as it is now; asked for where the image was refused.
+        """
         entry = self._uncommitted.get((source, name))
         if entry is None:
             with _naming(self.path):
                 query = "SELECT number, stamp, problem FROM arrivals WHERE source = ? AND name = ?"
                 entry = self._file.execute(query, (_encode(source), _encode(name))).fetchone()
-        return entry is not None and (entry[2] is None or entry[1] == stamp)
+        return entry is not None and (entry[2] is None or entry[1] == stamp())
 
     def commit(self) -> None:
         """Write every entry to disk; after a failure all of them are still known and can be committed later."""

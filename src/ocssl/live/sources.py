@@ -120,8 +120,8 @@ class _Indexed(ImageStream):
         self._taken.discard(item.name)
         self._index.add(self.key, item.name, stamp=stamp, problem=problem)
 
-    def _is_new(self, name: str, path: Path) -> bool:
-        return name not in self._taken and not self._index.has(self.key, name, file_stamp(path))
+    def _is_new(self, name: str, path: str | Path) -> bool:
+        return name not in self._taken and not self._index.has(self.key, name, lambda: file_stamp(Path(path)))
 
 
 class ReaderStream(_Indexed):
@@ -196,7 +196,8 @@ class FolderStream(_Indexed):
 
     def _scan(self) -> None:
         began = time.monotonic()
-        self._names.extend(name for name in image_files(self._folder) if self._is_new(name, self._folder / name))
+        names = image_files(self._folder)
+        self._names.extend(name for name in names if self._is_new(name, os.path.join(self._folder, name)))
         now = time.monotonic()
         self._next_scan = now + max(SCAN_EVERY, SCAN_SHARE * (now - began))
 
