@@ -146,11 +146,12 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
 def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[str, bytes]:
     """A figure of :func:`ocssl.results.charts.chart_data` as ``png``, ``svg`` or ``pdf``, by format."""
     import matplotlib
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(fname=RC):
         drawn = draw_figure(data, figure)
-        drawn.draw_without_rendering()
-        drawn.set_layout_engine("none")  # the layout stays as it is; finding it is half of the work
+        ConstrainedLayoutEngine().execute(drawn)
+        drawn.set_layout_engine(None)  # with one, matplotlib draws twice for each format
         return {kind: figure_bytes(drawn, kind) for kind in formats}
 
 
