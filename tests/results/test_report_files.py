@@ -298,3 +298,12 @@ def test_a_long_label_leaves_room_for_the_plot(one: Path) -> None:
     drawn = draw_figure(data, stream)
     drawn.draw_without_rendering()
     assert drawn.axes[0].get_position().width > 0.4
+
+
+def test_bars_of_a_number_that_no_row_has_are_not_drawn(one: Path) -> None:
+    (path,) = one.glob("*.json")
+    for number in range(2):
+        result = synthetic.again(read_result(path), lr=0.5 + number).model_copy(update={"avg": None})
+        (one / f"{number}.json").write_text(result.to_json())
+    (axes,) = figure_of(read_report(one), "bars-other").axes
+    assert axes.get_title() == "Final accuracy, %"

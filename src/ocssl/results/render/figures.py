@@ -185,8 +185,9 @@ def _title(figure: Values) -> str:
 def _bars(of: Values, series: list[Values]) -> Figure:
     from matplotlib.patches import Patch
 
-    figure, plots = _new_figure(7, 1.1 + 0.27 * len(series), 2, _title(of))
-    for axes, plot in zip(plots, of["plots"], strict=True):
+    shown = [plot for plot in of["plots"] if any(one[plot["number"]]["mean"] is not None for one in series)]
+    figure, plots = _new_figure(7, 1.1 + 0.27 * len(series), len(shown), _title(of))
+    for axes, plot in zip(plots, shown, strict=True):
         for place, one in enumerate(series):
             score, colour = one[plot["number"]], STYLES[one["style"]].colour
             if score["mean"] is None:
@@ -202,7 +203,7 @@ def _bars(of: Values, series: list[Values]) -> Figure:
         axes.set_ylim(len(series) - 0.4, -0.6)
         axes.set_title(plot["title"], color=MUTED, fontsize=8)
         axes.margins(x=0.12)
-    if any(one[plot["number"]]["paper"] is not None for one in series for plot in of["plots"]):
+    if any(one[plot["number"]]["paper"] is not None for one in series for plot in shown):
         theirs = "the paper’s (authors’ protocol)" if of["caution"] else "the paper’s"
         kinds = [Patch(color=MUTED, label="ours"), Patch(fill=False, edgecolor=MUTED, label=theirs)]
         figure.legend(handles=kinds, loc="outside lower right", ncols=2)
