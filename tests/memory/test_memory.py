@@ -18,8 +18,10 @@ from memories import (
     seeded,
 )
 
+from ocssl.distributed import ProcessGroup
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.memory import Column, Fifo, MinRed, MinRedAuthors, MinRedOriginal
+from ocssl.memory.base import RowLayout
 
 
 @every_kind
@@ -183,3 +185,12 @@ def test_features_are_offered_to_a_memory_without_them():
     memory = Fifo(4, (3, 1, 1), staging=2)
     memory.add(pictures([1, 2]), {"features": torch.zeros(2, DIM)}, seeded())
     assert len(memory) == 2
+
+
+def test_a_column_of_booleans_stays_one_in_a_group(monkeypatch):
+    monkeypatch.setattr(ProcessGroup, "all_reduce", lambda self, tensor: tensor)  # the other process has nothing
+    layout = RowLayout(capacity=4, staging=1, group=ProcessGroup(rank=0, size=2))
+    rows = torch.tensor([True, False, True, True])  # slots 0 and 2, staging, and what lies elsewhere
+    found = layout.read(rows, torch.tensor([0, 1, 2]))
+    assert found.dtype == torch.bool
+    assert found.tolist() == [True, False, False]

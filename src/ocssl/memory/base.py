@@ -78,7 +78,7 @@ class RowLayout:
         if self.group.single:
             return found
         mine = (slots % self.group.size == self.group.rank).view(-1, *[1] * (rows.ndim - 1))
-        return self.group.all_reduce(torch.where(mine, found, 0))
+        return self.group.all_reduce(torch.where(mine, found, 0)).to(rows.dtype)  # the sum of booleans is a number
 
     def whole(self, rows: Tensor) -> Tensor:
         """All rows in the order of the slots, then the staging rows: ``(capacity + staging, …)``."""
