@@ -148,16 +148,13 @@ class TrainState:
     def synchronise(self) -> None:
         """Bring the processes of a group together again after their own passes: the same step for everybody.
 
-        Statistics that each batch norm took of its own rows alone are averaged too.
+        Statistics that each batch norm took of its own rows alone are averaged too; all else is made of all rows.
         """
         if not self.group.single:
             gradients = (parameter.grad for parameter in self.optimizer.parameters)
             self.group.average(gradient for gradient in gradients if gradient is not None)
             self.group.average(
-                buffer
-                for network in (self.encoder, self.strategy)
-                for buffer in network.buffers()
-                if buffer.is_floating_point()
+                buffer for network in self.encoders for buffer in network.buffers() if buffer.is_floating_point()
             )
 
 
