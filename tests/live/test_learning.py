@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import io
 import os
 import signal
@@ -30,11 +31,12 @@ from frames import (
     write_tar,
 )
 
-from ocssl import Learner, strategies
+from ocssl import Learner, imaging, strategies
 from ocssl.common.signals import Interrupted
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError
+from ocssl.export import load
 from ocssl.imaging import file_stamp
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
@@ -384,6 +386,57 @@ def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
     for count in (6, 11):
         learner = learn(Frames(count), tmp_path / "state", info=lambda line: None, **TINY)
     assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
+
+
+class Lent(Frames):
+    """Gives an image that could not be read once more, after the others."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.given: list[int] = []
+
+    def take(self, count: int) -> list[Item]:
+        items = super().take(count)
+        self.given += [int(item.name) for item in items]
+        return items
+
+    def release(self, item: Item, error: DataError) -> None:
+        self.numbers.append(int(item.name))
+        self.exhausted = False
+
+
+def test_an_image_that_is_given_again_counts_once_in_the_position(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, decode = [1], imaging.decode
+
+    def failing_once(picture: np.ndarray, *how: object) -> np.ndarray:
+        if failing and np.array_equal(picture, frame(failing[0])):
+            failing.clear()
+            raise OSError(errno.EIO, "Input/output error")
+        return decode(picture, *how)
+
+    monkeypatch.setattr(imaging, "decode", failing_once)
+    for count, seen in ((6, 6), (8, 8)):
+        stream = Lent(count)
+        assert learn(stream, tmp_path / "state", info=lambda line: None, **TINY).seen == seen
+    assert stream.given == list(range(8))
+
+
+def test_images_that_could_not_be_read_do_not_count_as_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    quiet_learn(write_frames(tmp_path / "day", range(4)), state)
+    night = write_frames(tmp_path / "night", range(4, 6))
+
+    def failing(*_: object) -> np.ndarray:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imaging, "decode", failing)
+        quiet_learn(night, state, gate=False)
+    assert load(state / "encoder").facts["sources"] == {"folder:day": 4, "folder:night": 0}
 
 
 def test_only_folders_can_be_followed(tmp_path: Path) -> None:

@@ -284,8 +284,7 @@ class _Session:
 
     def _learn(self, items: list[Item]) -> None:
         images = self._usable(items)
-        self._unsaved, key = True, self.stream.key
-        self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(items)
+        self._unsaved = True
         if not images:
             return
         batch = torch.stack(images)
@@ -309,9 +308,10 @@ class _Session:
                 if item.name not in self._waiting:  # once, although a followed folder is scanned again and again
                     self._waiting.add(item.name)
                     warn(printable(f"{pixels}; it was not learned from and waits"))
-        for item, stamp, pixels in decoded:
-            if isinstance(pixels, DataError):
-                continue
+        settled = [entry for entry in decoded if not isinstance(entry[2], DataError)]
+        key = self.stream.key
+        self.cursor.positions[key] = self.cursor.positions.get(key, 0) + len(settled)
+        for item, stamp, pixels in settled:
             if isinstance(pixels, BadImage):
                 self._refused += 1
                 self.stream.ack(item, stamp=stamp, problem=str(pixels))

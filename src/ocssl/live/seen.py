@@ -87,8 +87,8 @@ def count_images(path: str | Path, size: int, source: str, taken: int) -> tuple[
     Args:
         path: of the index.
         size: number of valid entries.
-        taken: images taken from the source; a file that was refused and tried again counts twice there. A source with
-            a fixed order has only its refused images in the index, so the others follow from this number.
+        taken: images of the source that were used or refused; a file that was refused and tried again counts twice. A
+            source with a fixed order has only its refused images in the index, so the others follow from this number.
     """
     query = "SELECT COUNT(*), COUNT(problem) FROM arrivals WHERE source = ? AND number <= ?"
     with (

@@ -76,9 +76,10 @@ class ImageStream(ABC):
         raise error
 
     def seek(self, count: int) -> None:
-        """Skip the images that were taken in earlier sessions; this version takes and drops them.
+        """Skip the images that were used or refused in earlier sessions; this version takes and drops them.
 
-        A stream that does not repeat its images, such as a message queue, overrides this to do nothing.
+        One that was released counts when it was given again. A stream that does not repeat its images, such as a
+        message queue, overrides this to do nothing.
         """
         while count > 0 and (items := self.take(min(count, SEEK_CHUNK))):
             count -= len(items)

@@ -40,7 +40,7 @@ class Cursor:
 
     Attributes:
         noted: entries of the index of seen images.
-        positions: images taken, by source.
+        positions: images used or refused, by source.
         identities: of sources with a fixed order, as their readers give them.
     """
 
