@@ -300,6 +300,33 @@ def test_a_long_label_leaves_room_for_the_plot(one: Path) -> None:
     assert drawn.axes[0].get_position().width > 0.4
 
 
+def test_a_figure_is_as_high_as_its_legend(one: Path) -> None:
+    (path,) = one.glob("*.json")
+    result = read_result(path)
+    for number in range(40):
+        (one / f"{number}.json").write_text(synthetic.again(result, lr=0.5 + number).to_json())
+    drawn = figure_of(read_report(one), "stream-other")
+    (legend,) = drawn.legends
+    assert len(legend.get_texts()) == 40
+    drawn.draw_without_rendering()
+    extent = legend.get_window_extent()
+    assert drawn.bbox.y0 <= extent.y0 < extent.y1 <= drawn.bbox.y1
+    assert not extent.overlaps(drawn.axes[0].get_tightbbox())
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_plot_of_many_lines_has_all_of_them_in_its_legend_and_no_two_alike(tmp_path: Path, count: int) -> None:
+    lines = [Line(f"run {number}", (1, 2), (number, number)) for number in range(count)]
+    draw_lines(lines, tmp_path / "curves.svg")
+    drawn = (tmp_path / "curves.svg").read_text()
+    height = float(re.findall(r'viewBox="0 0 [\d.]+ ([\d.]+)"', drawn)[0])
+    places = re.findall(r"<!-- run \d+ -->\s*<g [^>]*transform=\"translate\([\d.]+ (-?[\d.]+)\)", drawn)
+    assert len(places) == count
+    assert all(0 < float(place) < height for place in places)
+    looks = re.findall(r'<use xlink:href="(#\w+)"[^>]*style="fill: (#\w+); stroke: #ffffff', drawn)
+    assert len(set(looks)) == count
+
+
 def test_bars_of_a_number_that_no_row_has_are_not_drawn(one: Path) -> None:
     (path,) = one.glob("*.json")
     for number in range(2):

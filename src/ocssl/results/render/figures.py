@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,15 @@ from ocssl.results.names import STYLES, Style, row_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 FIGURE_FORMATS = ("png", "svg", "pdf")
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", "plus": "P", "cross": "X"}
+COLOURS = 10  # of matplotlib, for lines without a style; further lines have other markers
 DASHES = {"": "-", "6 3": "--", "2 3": ":"}
 
 LABEL = 40  # letters of a line of a label, which leave room for the plot
+MARGINS = 0.1  # inches above and below a legend
 INK, MUTED = "#1c1e22", "#62666d"
 RC = Path(__file__).with_name("figures.mplstyle")
 METADATA: dict[str, dict[str, str | None]] = {
@@ -41,7 +45,7 @@ class Line:
     Attributes:
         x: positions, numbers or categories; empty for a level line, whose ``y`` is one number.
         low, high: edges of a band around the line.
-        style: colour, marker and dash; by default the next colour of matplotlib, and circles.
+        style: colour, marker and dash; by default the next colour of matplotlib and, for the first lines, circles.
         dash: instead of the style's, as SVG has it.
         joined: whether the points are joined.
     """
@@ -97,7 +101,10 @@ def draw_lines(
             axes.set_xticks(list(ticks), list(ticks.values()))
             axes.minorticks_off()
         axes.grid(axis="y")
-        axes.legend()
+        legend = axes.legend()
+        if _height(figure, legend) > figure.get_figheight() / 2:
+            legend.remove()
+            _add_legend(figure)
         atomic_write(path, figure_bytes(figure, kind, dpi=150))
 
 
@@ -116,6 +123,7 @@ def plot_kind(path: Path) -> str:
 def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw lines, bands and level lines into axes."""
     levels: Counter[str] = Counter()
+    marks = cycle(shape for shape in MARKERS.values() for _ in range(COLOURS))
     for line in lines:
         colour: dict[str, Any] = {"color": line.style.colour} if line.style else {}
         dash = line.dash if line.dash is not None else line.style.dash if line.style else ""
@@ -131,7 +139,7 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
             line.y,
             ls=DASHES[dash] if line.joined else "none",
             lw=1.4,
-            marker=MARKERS[line.style.marker] if line.style else "o",
+            marker=MARKERS[line.style.marker] if line.style else next(marks),
             markevery=((len(line.x) - 1) % every, every),
             ms=4,
             mec="white",
@@ -159,6 +167,17 @@ def draw_figure(data: Values, figure: Values) -> Figure:
     """A figure of :func:`ocssl.results.charts.chart_data`."""
     series = [data["series"][number] for number in figure["series"]]
     return {"bars": _bars, "stream": _stream}.get(figure["kind"], _scatter)(figure, series)
+
+
+def _add_legend(figure: Figure) -> None:
+    """Add a legend beside the plots of a figure, which becomes as high as the legend needs."""
+    legend = figure.legend(loc="outside right upper")
+    figure.set_figheight(max(figure.get_figheight(), _height(figure, legend)))
+
+
+def _height(figure: Figure, legend: Legend) -> float:
+    """Inches that a legend takes, with its margins."""
+    return float(legend.get_window_extent().height / figure.dpi) + MARGINS
 
 
 def figure_bytes(figure: Figure, kind: str, dpi: int = 200) -> bytes:
@@ -227,7 +246,7 @@ def _stream(of: Values, series: list[Values]) -> Figure:
     axes.set_title(_title(of))
     axes.set(xlabel=of["plots"][0]["x"], ylabel=of["plots"][0]["title"], xlim=(0, None))
     axes.grid(axis="y")
-    figure.legend(loc="outside right upper")
+    _add_legend(figure)
     return figure
 
 
@@ -238,7 +257,7 @@ def _scatter(of: Values, series: list[Values]) -> Figure:
         _points(place, series, plot, of["joined"], named=place is axes[0])
     if len(plots) == 1:
         axes[0].set_title(title)
-    figure.legend(loc="outside right upper")
+    _add_legend(figure)
     return figure
 
 
