@@ -55,7 +55,7 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
     data, draft = folder / f"tensors-{token()}.safetensors", folder / f"draft-{token()}"
     try:
         draft.mkdir()
-        save_tensors(_apart(tensors), draft / data.name)
+        save_tensors(tensors, draft / data.name)
         sync(draft / data.name)
         (draft / data.name).rename(data)
         envelope = {
@@ -100,13 +100,13 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
     """Write a safetensors file with the permissions of any new file; safetensors alone lets only its owner read it.
 
     Args:
-        tensors: contiguous, no two in the same memory.
+        tensors: anywhere; several may be in the same memory.
         metadata: text by name, for the file's header.
     """
     path.unlink(missing_ok=True)
     path.touch(exist_ok=False)
     mode = path.stat().st_mode
-    save_file(dict(tensors), path, metadata)
+    save_file(_apart(tensors), path, metadata)
     if path.stat().st_mode != mode:
         path.chmod(stat.S_IMODE(mode))
 

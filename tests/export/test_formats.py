@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from helpers.settings import TINY
@@ -179,6 +180,14 @@ def frozen(backbone: nn.Module) -> FrozenEncoder:
 @pytest.mark.parametrize("to", ["torchscript", "onnx"])
 def test_a_transformer_of_torchs_own_layers_is_exported(to: str, tmp_path: Path) -> None:
     assert export(frozen(Transformer()), tmp_path / "encoder", to) < 1e-5
+
+
+def test_a_network_of_tied_weights_is_exported(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 16, SIZE), nn.Flatten(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
+    network[4].weight = network[2].weight
+    assert export(frozen(network), tmp_path / "encoder", "safetensors") == 0.0
+    kept = load_file(tmp_path / "encoder")
+    assert all(torch.equal(kept[name], tensor) for name, tensor in network.state_dict().items())
 
 
 @pytest.mark.parametrize("to", ["torchscript", "onnx"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from ocssl.checks import small_learner
 from ocssl.errors import CheckpointError, ConfigError
@@ -23,6 +24,13 @@ def test_others_may_read_the_encoder_of_a_run(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "encoder.safetensors").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_encoder_of_tied_weights_is_written_at_the_end_of_a_run(tmp_path: Path) -> None:
+    weights = torch.rand(3, 3)
+    folder = RunFolder(tmp_path)
+    folder.write_encoder({"first": weights, "second": weights, "turned": weights.T})
+    assert torch.equal(load_file(folder.encoder)["turned"], weights.T)
 
 
 def test_the_command_that_goes_on_can_be_pasted(tmp_path: Path) -> None:

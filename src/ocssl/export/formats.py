@@ -204,8 +204,7 @@ def to_torchscript(encoder: FrozenEncoder, path: Path) -> Forward:
 @formats.register("safetensors")
 def to_safetensors(encoder: FrozenEncoder, path: Path) -> Forward:
     """The weights in one file, with the settings that build the network; ``ocssl.export.load`` reads it."""
-    weights = {name: tensor.contiguous() for name, tensor in encoder.backbone.state_dict().items()}
-    save_tensors(weights, path, metadata={"ocssl": json.dumps(encoder.facts)})
+    save_tensors(encoder.backbone.state_dict(), path, metadata={"ocssl": json.dumps(encoder.facts)})
     return load(path) if encoder.facts.get("backbone") else encoder
 
 

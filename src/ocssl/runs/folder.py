@@ -175,11 +175,10 @@ class ReadOnlyFolder(RunFolder):
 
 def write_tensors(tensors: Mapping[str, Tensor], place: Path) -> None:
     """Write a safetensors file, in a folder that is made if needed."""
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     try:
         with writing(place):
             place.parent.mkdir(exist_ok=True)
-            atomic_write(place, lambda draft: save_tensors(plain, draft))
+            atomic_write(place, lambda draft: save_tensors(tensors, draft))
     except SafetensorError as error:
         raise CheckpointError(f"cannot write '{place}': {error}") from error
 
