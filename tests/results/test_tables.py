@@ -176,6 +176,16 @@ def test_a_copy_of_a_tables_result_is_listed(tmp_path: Path, ocssl: Ocssl) -> No
     assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
 
 
+def test_the_list_has_each_count_beside_its_data_set_and_protocol(tmp_path: Path, ocssl: Ocssl) -> None:
+    for place, protocol in (("folder:a", "clean"), ("folder:b", "authors")):
+        put(tmp_path / "results", place.replace(":", "-"), content(dataset=place, protocol=protocol))
+    lines = ocssl("paper", "list")[1].splitlines()
+    clean, authors = (lines[0].index(protocol) for protocol in ("clean", "authors"))
+    for place, shown in (("folder:a", clean), ("folder:b", authors)):
+        line = next(line for line in lines if place in line)
+        assert [at for at in (clean, authors) if line[at:].startswith("2/10")] == [shown]
+
+
 def test_an_unknown_data_set_is_not_one_without_results(ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "show", "high-simsiam", "--dataset", "cifar1000")
     assert code == 2
@@ -183,6 +193,18 @@ def test_an_unknown_data_set_is_not_one_without_results(ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "show", "downstream-simsiam", "--dataset", "cifar100", "--protocol", "authors")
     assert code == 0
     assert "run yet: ocssl paper run downstream-simsiam --dataset 'cifar100->svhn' --protocol authors\n" in said
+
+
+def test_results_of_a_plugins_data_set_are_shown_without_the_plugin(tmp_path: Path, ocssl: Ocssl) -> None:
+    found = content(final=56.78)
+    put(tmp_path / "results", "mine", found | {"dataset": "mine", "config": found["config"] | {"dataset": "mine"}})
+    code, said = ocssl("paper", "list")
+    assert code == 0, said
+    assert next(line.split() for line in said.splitlines() if "mine" in line) == ["mine", "no", "2/10"]
+    assert "--dataset mine" not in said
+    code, said = ocssl("paper", "show", "high-simsiam", "--dataset", "mine")
+    assert code == 0, said
+    assert "56.8" in said
 
 
 def test_brackets_in_the_name_of_a_data_set_are_no_markup(tmp_path: Path, ocssl: Ocssl) -> None:

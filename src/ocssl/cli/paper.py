@@ -96,7 +96,8 @@ def list_tables(
         listed |= {group.experiment for section in found for group in section.groups}
         datasets = list(dict.fromkeys(section.dataset for section in found))
         there = {dataset: _is_there(dataset, data_root) for dataset in datasets}
-        counts = [[_filled(section) for section in found if section.protocol == name] for name in PROTOCOLS]
+        filled = {(section.dataset, section.protocol): _filled(section) for section in found}
+        counts = [[filled.get((dataset, name), "") for dataset in datasets] for name in PROTOCOLS]
         ready = [dataset for dataset in datasets if there[dataset]] or datasets[:1]
         asked = [one for one in found if one.dataset in ready and protocol in (None, one.protocol)]
         lacking += [line for section in asked for line in _lacking(section, wanted)]
@@ -132,12 +133,9 @@ def show(
     from ocssl.results.render import print_table, write_csv
 
     console, paper, store = plain_console(), find_table(table), _open(results)
-    wanted = dataset and _known_dataset(paper, dataset)
-    found = [
-        section
-        for section in sections_of(store, paper)
-        if wanted in (None, section.dataset) and protocol in (None, section.protocol)
-    ]
+    sections = sections_of(store, paper)
+    wanted = dataset and _known_dataset(sections, dataset)
+    found = [one for one in sections if wanted in (None, one.dataset) and protocol in (None, one.protocol)]
     filled = [section for section in found if section.content]
     tables = [terminal_table(section) for section in filled or found[:1]]
     compared = [] if differences is None else [section_differences(section, differences) for section in filled]
@@ -361,12 +359,13 @@ def _check_protocol(table: PaperTable, protocol: ProtocolOption) -> None:
         raise ConfigError(f"table '{table.id}' is of the protocol {' or '.join(table.protocols)}, not {protocol}")
 
 
-def _known_dataset(table: PaperTable, name: str) -> str:
-    """The data set that is meant; an unknown one is refused."""
-    if name in table.datasets:  # torch need not be imported
+def _known_dataset(sections: list[Section], name: str) -> str:
+    """The data set of a table that is meant: one that has results, or one that is known."""
+    if name in {section.dataset for section in sections}:  # torch need not be imported
         return name
     from ocssl.paper.plan import choose_dataset, configure
 
+    table = sections[0].table
     dataset = choose_dataset(table, name)
     configure(table.rows[0], dataset, "clean")
     return dataset
@@ -405,7 +404,10 @@ def _is_there(dataset: str, root: Path | None) -> bool:
     from ocssl.results.result import probed_on, trained_on
 
     names = [trained_on(dataset), *filter(None, [probed_on(dataset)])]
-    return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
+    try:
+        return all(status(name, "train", root=root).state in ("ready", "found") for name in names)
+    except ConfigError:  # a plugin's, which was not named
+        return False
 
 
 def _print_problems(console: Console, store: Store, more: Iterable[Problem] = ()) -> None:
