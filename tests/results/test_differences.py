@@ -232,6 +232,11 @@ def test_what_was_measured_otherwise_is_neither_compared_nor_best(changed: dict[
         differences_table(unlike, "best")
 
 
+def test_of_runs_without_a_final_none_is_the_best(ocssl: Ocssl) -> None:
+    code, said = ocssl("paper", "show", "times", "--results", str(PUBLISHED), "--differences", "best")
+    assert (code, "no row is the best, since none has a Final" in said) == (2, True)
+
+
 def test_a_table_of_the_paper_is_written_with_its_differences(ocssl: Ocssl, tmp_path: Path) -> None:
     show = ("paper", "show", "high-simsiam", "--results", str(PUBLISHED), "-o", str(tmp_path / "table.csv"))
     code, said = ocssl(*show, "--protocol", "clean")

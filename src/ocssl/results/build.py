@@ -252,7 +252,9 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
         raise ConfigError(
             "no row is the best, since they differ in data set, protocol, images or crops; name one instead of 'best'"
         )
-    chosen = max(finals, key=lambda label: finals[label], default=to) if to == "best" else to
+    if to == "best" and not finals:
+        raise ConfigError("no row is the best, since none has a Final; leave the differences out")
+    chosen = max(finals, key=lambda label: finals[label]) if to == "best" else to
     if chosen not in groups:
         raise unknown("row", to, ("best", *groups))
     rows = tuple(
