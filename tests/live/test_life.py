@@ -12,6 +12,7 @@ from frames import quiet_learn, tiny_options, write_frames, write_tar
 from PIL import Image
 
 from helpers.command import Command, refused
+from ocssl.common.files import read_file
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.evaluation import extract
 from ocssl.evaluation.quality import raw_pixels
@@ -75,6 +76,20 @@ def test_a_file_of_a_state_that_cannot_be_read_is_named_with_the_reason(state: P
     gate.write_text("{}")
     with pytest.raises(CheckpointError, match=r"gate.json' does not fit this version of ocssl: 'facts'$"):
         [*life(copied)]
+
+
+def test_a_state_is_told_while_its_learner_saves(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(life(state))
+    place = shutil.copytree(state, tmp_path / "state") / "checkpoints"
+    (before,) = place.iterdir()
+
+    def saved_meanwhile(path: Path) -> bytes:
+        if before.exists():
+            before.rename(place / f"{int(before.name) + 1:06d}")
+        return read_file(path)
+
+    monkeypatch.setattr("ocssl.live.life.read_file", saved_meanwhile)
+    assert list(life(tmp_path / "state")) == expected
 
 
 def test_labelled_images_measure_the_encoder_before_and_after_and_the_yardsticks(state: Path, tmp_path: Path) -> None:

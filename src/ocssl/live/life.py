@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from ocssl.live.seen import count_images
 from ocssl.live.start import network_name
 from ocssl.live.summary import summary, verdict
 
+Found = TypeVar("Found")
+
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
 CHOOSING = 5  # one labelled image in so many chooses the strength of the linear probe
 
@@ -44,15 +46,18 @@ def is_state(path: str | Path) -> bool:
 def life(path: str | Path) -> Iterator[tuple[str, str]]:
     """Facts of a state by name, in the order in which they are shown; the last ones, without a name, are a table."""
     folder = Path(path)
-    saved = _last(folder)
-    learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
+
+    def read(saved: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
+        return learner, gate, CheckpointFolder(folder).read_state(saved)["place"]
+
+    learner, gate, place = _of_last(folder, read)
     settings = learner["config"]
     parts = ", ".join(str(settings[name]) for name in ("strategy", "method", "memory", "optimizer") if settings[name])
     yield "learner", f"{network_name(settings)}, {parts}"
     side, pixels = settings["image_size"], settings.get("pixel_range")
     values = "pixel_range unset" if pixels is None else f"pixel_range {pixels[0]:g} to {pixels[1]:g}"
     yield "images", f"{side}×{side}, fit {settings.get('fit', 'crop')}, {values}"
-    place = CheckpointFolder(folder).read_state(saved)["place"]
     for source, taken in place["positions"].items():
         learned, refused = count_images(folder / "ledger.sqlite", place["noted"], source, taken)
         yield "source", f"{source}: {number_of(learned, 'image')}{f', {refused:,} refused' if refused else ''}"
@@ -77,7 +82,7 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
 
 def settings_of(path: str | Path) -> dict[str, Any]:
     """Every setting of a state's learner."""
-    settings: dict[str, Any] = _facts(_last(path) / "learner" / "learner.json")["config"]
+    settings: dict[str, Any] = _of_last(path, lambda saved: _facts(saved / "learner" / "learner.json"))["config"]
     return settings
 
 
@@ -174,14 +179,24 @@ def _labelled(
 
 def _start(path: Path, like: FrozenEncoder) -> FrozenEncoder:
     """The encoder at the start of a state."""
-    facts, tensors = checkpoint.read(_last(path) / KIND, KIND)
+    facts, tensors = _of_last(path, lambda saved: checkpoint.read(saved / KIND, KIND))
     start = copy.deepcopy(like)
     start.backbone.load_state_dict(checkpoint.sub_state(tensors, f"encoder{facts['roles']['start']}."))
     return start
 
 
+def _of_last(path: str | Path, read: Callable[[Path], Found]) -> Found:
+    """What ``read`` finds in the last checkpoint of a state; a learner at work may replace that meanwhile."""
+    while True:
+        saved = _last(path)
+        try:
+            return read(saved)
+        except CheckpointError:
+            if _last(path) == saved:
+                raise
+
+
 def _last(path: str | Path) -> Path:
-    """The last checkpoint of a state."""
     return CheckpointFolder(Path(path) / "checkpoints").complete()[-1]
 
 
