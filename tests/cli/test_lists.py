@@ -121,3 +121,11 @@ def test_a_terminal_that_cannot_show_a_letter_gets_a_question_mark(monkeypatch: 
     assert end.value.code == 0
     shown.seek(0)
     assert "omega (?)" in shown.read()
+
+
+def test_a_plugin_that_ends_python_with_a_message_is_no_success(
+    ocssl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unlicensed.py").write_text("raise SystemExit('this plugin needs a licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ocssl("list", "methods", "--plugin", "unlicensed") == (2, "", "ocssl: this plugin needs a licence\n")

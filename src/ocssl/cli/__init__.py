@@ -47,7 +47,7 @@ def _call() -> int:
     try:
         app()
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else _say(str(end.code), REFUSED)
         if code == 130:
             _say("stopped", code)
     except Interrupted as stopped:
