@@ -16,7 +16,7 @@ from PIL import Image
 
 from ocssl import data
 from ocssl.data.formats.cifar import CIFAR10, CifarReader
-from ocssl.data.formats.files import any_folder, image_files
+from ocssl.data.formats.files import any_folder, image_files, warn_once
 from ocssl.data.formats.hub import shards_by_config
 from ocssl.data.formats.parquet import ParquetReader
 from ocssl.data.formats.svhn import SvhnReader
@@ -331,6 +331,13 @@ def test_webdataset_shards_are_read_in_order_with_their_labels(tmp_path, suffix,
     assert_holds(data.load(f"tar:{tmp_path}"), expected, [0, 1, 2, 0, 1, 2])
     assert_holds(data.load(f"tar:{tmp_path / f'shard-*.{suffix}'}"), expected, [0, 1, 2, 0, 1, 2])
     assert len(data.load(f"tar:{tmp_path / f'shard-0001.{suffix}'}")) == 3
+
+
+def test_images_of_a_tar_that_are_left_out_for_their_dots_are_told_of(tmp_path, caplog):
+    warn_once.cache_clear()
+    make_tar(tmp_path / "a.tar", {"1690.25.png": png(pixels(0)), "1691.png": png(pixels(1))}, "w")
+    assert_holds(data.load(f"tar:{tmp_path / 'a.tar'}"), [pixels(1)])
+    assert "left out images of tar files with more than one dot in their names" in caplog.text
 
 
 def test_tars_without_labels_and_named_labels(tmp_path):

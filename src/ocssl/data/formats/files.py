@@ -123,7 +123,7 @@ def image_files(folder: Path) -> list[str]:
         except OSError as error:
             if not place:
                 raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
-            _warn_once(f"the folder {path}, which cannot be read: {error.strerror}")
+            warn_once(f"the folder {path}, which cannot be read: {error.strerror}")
             continue
         if (stat.st_dev, stat.st_ino) in seen:
             continue
@@ -140,7 +140,7 @@ def image_files(folder: Path) -> list[str]:
             elif suffix in SUFFIXES and _may_be_read(entry):
                 found.append(name)
             elif suffix in UNREAD:
-                _warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
+                warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
     return sorted(found)
 
 
@@ -160,7 +160,7 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _warn_once(what: str) -> None:
+def warn_once(what: str) -> None:
     """Warn of what is left out once, although a watched folder is listed again and again."""
     warn(f"left out {what}")
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
-from ocssl.data.formats.files import SUFFIXES
+from ocssl.data.formats.files import SUFFIXES, warn_once
 from ocssl.data.reader import OTHER, Item, Reader, describe_files
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, require_bytes
@@ -111,8 +111,7 @@ _LONG_HEADERS = (
 def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
     """Pair each image with the label next to it."""
     members = ((*_split(member.name), member) for member in archive if not member.isdir())
-    known = (entry for entry in members if entry[1] in (*SUFFIXES, *LABEL_SUFFIXES))
-    for _, sample in groupby(known, key=itemgetter(0)):
+    for _, sample in groupby(filter(_is_known, members), key=itemgetter(0)):
         image = label = None
         for _, suffix, member in sample:
             content = _content(archive, member)
@@ -122,6 +121,16 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
                 label = _label(content)
         if image:
             yield Item(*image, label)
+
+
+def _is_known(entry: tuple[str, str, tarfile.TarInfo]) -> bool:
+    """Whether a member is an image or a label by its suffix; an image with a further dot in its name is told of."""
+    stem, suffix, _ = entry
+    if suffix.endswith(SUFFIXES) and suffix not in SUFFIXES and not stem.endswith("/"):  # a hidden file
+        warn_once(
+            "images of tar files with more than one dot in their names; rename them, or unpack them into a folder"
+        )
+    return suffix in (*SUFFIXES, *LABEL_SUFFIXES)
 
 
 def _split(name: str) -> tuple[str, str]:
