@@ -71,3 +71,9 @@ def test_fewer_classes_than_labels_are_refused():
     train, labels = clouds(10, seed=0)
     with pytest.raises(ConfigError, match="classes must be at least"):
         knn_probe(train, labels, train, labels, classes=1)
+
+
+def test_labels_that_are_no_classes_are_refused_before_they_take_memory():
+    labels = torch.tensor([0, 1, 10**10])
+    with pytest.raises(InputError, match="the largest label is 10000000000; number the classes from 0"):
+        knn_probe(torch.eye(3), labels, torch.eye(3), labels)

@@ -12,6 +12,8 @@ from ocssl.errors import ConfigError, InputError
 
 FeatureMatrix = Tensor | NDArray[np.floating]
 LabelVector = Tensor | NDArray[np.integer]
+MAX_CLASSES = 2**20
+"""A probe has weights for every class, so labels that are numbers of something else would take all memory."""
 
 
 def as_features(values: FeatureMatrix, name: str) -> Tensor:
@@ -64,6 +66,10 @@ def count_classes(given: int | None, *labels: Tensor) -> int:
     (3, 5)
     """
     needed = max(int(group.max()) for group in labels) + 1
+    if needed > MAX_CLASSES:
+        raise InputError(
+            f"the largest label is {needed - 1}; number the classes from 0, at most {MAX_CLASSES:,} of them"
+        )
     if given is not None and given < needed:
         raise ConfigError(f"classes must be at least {needed}, one more than the largest label, not {given}")
     return given or needed
