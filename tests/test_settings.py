@@ -87,6 +87,24 @@ def test_a_learner_shows_and_keeps_a_new_option(mine, tmp_path) -> None:
     assert pickle.loads(pickle.dumps(learner.config)) == learner.config
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"strategy": "er", "method": "barlow"},  # which brings its lr
+        {"strategy": "cla-e", "variant": "authors", "joint_views": True},  # others join views by default
+        {"strategy": "er", "optimizer": "adamw", "lr": 0.1},
+        {"strategy": "scale", "variant": "original"},
+        {"strategy": "multiview-r", "average": 0.9},
+        {"strategy": "multiview-r", "average": 0.9, "average_power": 19.0},
+        {"strategy": "cla-e", "stream_batch": 12, "batch": 30, "average": 0.9},
+    ],
+)
+def test_what_a_configuration_shows_is_what_was_given_and_makes_the_same_one(given) -> None:
+    config = parse_learner(given)
+    assert config.non_defaults() == given
+    assert parse_learner(config.non_defaults()) == config
+
+
 def test_a_new_option_can_be_swept(mine) -> None:
     sweep = parse_sweep({"settings": {**TINY, "strategy": mine}, "space": {"strength": [0.1, 0.9]}})
     assert sweep.listed() == [{"strength": 0.1}, {"strength": 0.9}]

@@ -195,10 +195,16 @@ class LearnerConfig(Options):
         return describe(self.plugin_modules())
 
     def non_defaults(self) -> dict[str, Any]:
-        """The strategy, and every setting that differs from what the strategy has by default."""
-        plain = parse_learner({"strategy": self.strategy})
-        fields = type(self).model_fields
-        usual = {name: getattr(plain, name, default_of(fields[name])) for name in fields}
+        """The strategy, and every setting that differs from its default; :func:`parse_learner` fills in the others.
+
+        >>> parse_learner({"method": "simclr", "batch": 30, "joint_views": True}).non_defaults()
+        {'strategy': 'cla-e', 'method': 'simclr', 'batch': 30, 'joint_views': True}
+        """
+        usual = {name: default_of(field) for name, field in type(self).model_fields.items()}
+        usual |= _names({"strategy": self.strategy, "variant": self.variant}) | {"variant": usual["variant"]}
+        usual |= _derived({name: value for name, value in self if name != "average"}, self.parts())
+        if self.average != usual["average"]:
+            usual["average_power"] = 0.0  # the strategy's belongs to the strategy's own average
         return {name: value for name, value in self if name == "strategy" or value != usual[name]}
 
     def __reduce__(self) -> tuple[Any, ...]:
