@@ -22,8 +22,8 @@ class MinRed(Memory):
     """When full, drops the sample with the highest cosine to its nearest neighbour; of equals, the oldest.
 
     Samples are dropped one by one, each time from those that are left, so that one of two identical samples stays. The
-    matrix of similarities is updated row by row, which takes O(n · capacity · d) time per minibatch of n samples and
-    capacity² numbers. Samples without a feature are dropped last.
+    matrix of similarities is updated row by row and searched once for each drop, which takes O(n · capacity · (d +
+    capacity)) time per minibatch of n samples and capacity² numbers. Samples without a feature are dropped last.
 
     Source: Purushwalkam et al., ECCV 2022, arXiv:2203.12710.
     """
