@@ -17,8 +17,8 @@ from ocssl.errors import OcsslError
 
 __all__ = ["app", "main"]
 
-REFUSED, FAULT = 2, 70
-"""Exit codes: what was asked for cannot be done; a fault of ocssl itself, or of a plugin."""
+REFUSED, FAULT, UNREAD = 2, 70, 141
+"""Exit codes: what was asked for cannot be done; a fault of ocssl itself, or of a plugin; nobody reads the output."""
 DEBUG = "OCSSL_DEBUG"
 
 
@@ -50,6 +50,8 @@ def _call() -> int:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else _say(str(end.code), REFUSED)
         if code == 130:
             _say("stopped", code)
+        if isinstance(end.__context__, BrokenPipeError):  # for which rich and Typer exit with 1
+            code = UNREAD
     except Interrupted as stopped:
         code = _say(str(stopped), stopped.exit_code)
     except OcsslError as error:
@@ -105,6 +107,6 @@ def _flush(earlier: OSError | None = None) -> int | None:
     except OSError as error:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that Python does not try again when it exits
         if isinstance(error, BrokenPipeError):  # the reader closed the pipe
-            return 141
+            return UNREAD
         return _say(f"cannot write to standard output: {error.strerror}", REFUSED)
     return None
