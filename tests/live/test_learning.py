@@ -388,6 +388,28 @@ def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
     assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
 
 
+class Slow(Frames):
+    """Has no image at every second call."""
+
+    ready = True
+
+    def take(self, count: int) -> list[Item]:
+        self.ready = not self.ready
+        return super().take(count) if self.ready else []
+
+
+def test_a_source_of_ones_own_that_is_slow_gives_no_image_twice(tmp_path: Path) -> None:
+    for count in (6, 11):
+        learner = learn(Slow(count), tmp_path / "state", info=lambda line: None, **TINY)
+    assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
+
+
+def test_a_source_of_ones_own_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Frames, "key")
+    with pytest.raises(ConfigError, match="Frames has no key; give it one"):
+        learn(Frames(3), tmp_path / "state", info=lambda line: None, **TINY)
+
+
 class Lent(Frames):
     """Gives an image that could not be read once more, after the others."""
 

@@ -109,6 +109,8 @@ def learn(
             f"source must be a path, paths of images, an address or an ImageStream, not {type(source).__name__}; "
             "Learner.partial_fit takes images"
         )
+    if isinstance(source, ImageStream) and not isinstance(getattr(source, "key", None), str):
+        raise ConfigError(f"{type(source).__name__} has no key; give it one, a text that names it in a saved state")
     check_names(given)
     given = {name: value for name, value in given.items() if value is not None}
     options = validate(LiveOptions, {name: given.pop(name) for name in LiveOptions.model_fields if name in given})

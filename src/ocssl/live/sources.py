@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ocssl.common.console import number_of, warn
 from ocssl.common.files import not_a_path
+from ocssl.common.signals import check_stop
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
 from ocssl.data.formats.files import UNREAD, FilesReader, image_files
@@ -41,7 +42,7 @@ SEEK_CHUNK = 64  # images in memory while others are skipped
 HELD_BYTES = 64 << 20  # of encoded images and frames that are taken at once, unless a single one has more
 SCAN_EVERY = 1.0  # seconds between two scans of a followed folder
 SCAN_SHARE = 10  # a scan takes at most one part in so many of the time, however large the folder
-WAIT = 0.2  # seconds to wait for a line of input before the caller may save or stop
+WAIT = 0.2  # seconds to wait for a line of input, or for an image to skip, before the caller may save or stop
 
 
 class ImageStream(ABC):
@@ -81,8 +82,12 @@ class ImageStream(ABC):
         One that was released counts when it was given again. A stream that does not repeat its images, such as a
         message queue, overrides this to do nothing.
         """
-        while count > 0 and (items := self.take(min(count, SEEK_CHUNK))):
+        while count > 0 and not self.exhausted:
+            items = self.take(min(count, SEEK_CHUNK))
             count -= len(items)
+            if not items:  # none is there at the moment
+                check_stop("stopped before the images of earlier sessions were skipped; nothing was learned")
+                time.sleep(WAIT)
 
 
 class _Indexed(ImageStream):
