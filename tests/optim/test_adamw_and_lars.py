@@ -90,6 +90,15 @@ def test_a_learner_goes_on_to_the_bit_in_a_warm_up_and_in_an_anneal(name: str, t
         _assert_same(whole, cut, f"a resumed run with {name} differs")
 
 
+def test_another_anneal_after_loading_begins_when_it_is_asked_for(tmp_path) -> None:
+    small_learner("er", lr=0.01, passes=1, anneal=2).partial_fit(small_stream(8)).save(tmp_path)
+    optimizer = (learner := ocssl.Learner.load(tmp_path, anneal=8)).train_state.optimizer
+    rates: list[float] = []
+    optimizer.update = lambda lr: rates.append(float(lr))  # type: ignore[method-assign]
+    learner.partial_fit(small_stream(8)).anneal().partial_fit(small_stream(12))
+    assert rates == pytest.approx([0.01, 0.01, 0.01, 0.00875, 0.0075])
+
+
 def test_an_anneal_has_to_be_planned() -> None:
     with pytest.raises(ConfigError, match=r"anneal is 0; set the number of steps, e.g. anneal=500"):
         small_learner("er").anneal()

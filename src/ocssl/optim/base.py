@@ -17,6 +17,9 @@ registry: Registry[type[Optimizer]] = Registry("optimizer", group="ocssl.optimiz
 register = registry.register
 
 
+LONG_AGO = 2**62  # steps, more than any anneal takes
+
+
 @dataclass(frozen=True)
 class ParameterGroup:
     """Parameters whose learning rate is a share of the optimiser's.
@@ -153,7 +156,7 @@ class Plateau:
     def __init__(self, options: Optimizer.Options, device: torch.device) -> None:
         self.options = options
         self.steps = torch.zeros((), dtype=torch.int64, device=device)
-        self.annealed = torch.full((), -1 - options.anneal, dtype=torch.int64, device=device)  # where it began
+        self.annealed = torch.full((), -LONG_AGO, dtype=torch.int64, device=device)  # where it began
 
     def next(self) -> Tensor:
         """The learning rate of the next step, a scalar on the device."""
