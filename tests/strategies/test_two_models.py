@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers.steps import step_of
+from ocssl import Learner
 from ocssl.checks import small_learner, small_stream
 from ocssl.losses import coding_rate, contrastive_distillation, cross_contrast, nt_xent
 from ocssl.strategies import OsirisD, Pocon, Reset, SyCon
@@ -112,6 +113,14 @@ def test_a_reset_sets_the_encoder_back_and_lets_the_optimiser_forget(keep: float
     learner.partial_fit(stream[20:])
     assert any(tensor.any() for tensor in state.optimizer.moments().values())
     assert learner.train_state.strategy.host_state() == {"resets": 1}
+
+
+def test_resets_that_come_less_often_after_loading_come_on_time(tmp_path) -> None:
+    small_learner("reset", reset_every=8).partial_fit(small_stream(40)).save(tmp_path)
+    learner = Learner.load(tmp_path, reset_every=28).partial_fit(small_stream(12))
+    assert any(tensor.any() for tensor in learner.train_state.optimizer.moments().values())
+    learner.partial_fit(small_stream(4))  # 56 images in all
+    assert not any(tensor.any() for tensor in learner.train_state.optimizer.moments().values())
 
 
 def test_cmp_adds_the_coding_rate_of_eight_views_of_the_stream() -> None:

@@ -39,9 +39,9 @@ class Reset(ExperienceReplay):
 
     def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
         """Set the encoder back, and let the optimiser forget, when the next ``reset_every`` images are over."""
-        if seen // self.every <= self.resets:
+        before, self.resets = self.resets, seen // self.every
+        if self.resets <= before:
             return
-        self.resets = seen // self.every
         if self.keep:
             ema_update(encoder, self.start, self.keep)
         else:
