@@ -115,7 +115,8 @@ def decode(
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return np.ascontiguousarray(picture.transpose(2, 0, 1))
     with bad_images():
-        return _square_rgb(open_image(picture, pixel_range), size, fit, pixel_range)
+        image = open_image(picture, pixel_range)
+        return _square_rgb(image, size, fit, pixel_range, mine=image is not picture)
 
 
 def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Tensor:
@@ -277,8 +278,10 @@ class _Allowance:
 _allowance = _Allowance(MAX_PIXELS)
 
 
-def _square_rgb(image: Image.Image, size: int | None, fit: Fit, pixel_range: PixelRange | None) -> Pixels:
-    """A square in RGB, upright; the PIL image itself is not changed."""
+def _square_rgb(
+    image: Image.Image, size: int | None, fit: Fit, pixel_range: PixelRange | None, *, mine: bool
+) -> Pixels:
+    """A square in RGB, upright; the PIL image itself is not changed, unless it was opened here (``mine``)."""
     width, height = image.size
     if not width or not height:
         raise BadImage("it has no pixels")
@@ -289,7 +292,7 @@ def _square_rgb(image: Image.Image, size: int | None, fit: Fit, pixel_range: Pix
     if size is None and width != height:
         raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
     size = size or width
-    image = _drafted(image, size)
+    image = _drafted(image, size, mine)
     with _allowance.taken(image.width * image.height):
         image, turn = _resized(image, size, fit, pixel_range), _turn(image)
     if turn is not None:  # a square of the turned image is the turned square
@@ -330,23 +333,25 @@ def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange |
     return found
 
 
-def _drafted(image: Image.Image, size: int) -> Image.Image:
+def _drafted(image: Image.Image, size: int, mine: bool) -> Image.Image:
     """A large JPEG that is not decoded yet, set to be decoded straight to a half or less; others as they are.
 
-    Twice the target leaves the resampling filter enough pixels. Drafting changes the image object, so it is done to a
-    second one of the same file.
+    Twice the target leaves the resampling filter enough pixels. Drafting changes the image object, so of a caller's
+    image it is done to a second one of the same file.
     """
     if min(image.size) < 4 * size or not isinstance(image, JpegImageFile) or not image.tile or image.fp is None:
         return image
-    position = image.fp.tell()
-    image.fp.seek(0)
-    content = image.fp.read()
-    image.fp.seek(position)
-    second = open_image(content)
-    if second.size != image.size:  # the caller drafted it already
-        return image
-    second.draft("RGB", (2 * size, 2 * size))
-    return second
+    if not mine:
+        position = image.fp.tell()
+        image.fp.seek(0)
+        content = image.fp.read()
+        image.fp.seek(position)
+        second = open_image(content)
+        if second.size != image.size:  # the caller drafted it already
+            return image
+        image = second
+    image.draft("RGB", (2 * size, 2 * size))
+    return image
 
 
 def _to_rgb(
