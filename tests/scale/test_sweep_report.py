@@ -84,6 +84,20 @@ def test_the_table_says_what_there_is_to_say(plan: Sweep, log: TrialLog) -> None
     ]
 
 
+def test_the_table_has_a_proposal_that_was_refused(tmp_path: Path) -> None:
+    """A search by TPE knows its configurations only while it runs; one that cannot run must not cost it its end."""
+    varied = {"batch": {"low": 20, "high": 80, "whole": True}, "stream_batch": {"low": 10, "high": 60, "whole": True}}
+    plan = parse_sweep({"search": "tpe", "trials": 2, "settings": {"strategy": "er"}, "space": varied})
+    log = TrialLog(tmp_path / "trials.jsonl")
+    refused, done = log.add([{"batch": 30, "stream_batch": 50}, {"batch": 50, "stream_batch": 30}], plan.seeds)
+    log.record(refused, 0, reason="the batch is too small")
+    log.record(done, 0, 30.0, 600)
+    assert to_markdown(trial_table(plan, log)).splitlines()[2:] == [
+        "| 2 | ER w/ reservoir | 50 | 30 | 30.00 | 600 | done |",
+        "| 1 | – | 30 | 50 | – | – | failed: the batch is too small |",
+    ]
+
+
 def test_the_best_configuration_is_measured_on_test_images_with_a_seed_of_ones_own(
     plan: Sweep, log: TrialLog, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TypeGuard
 import yaml
 
 from ocssl.common.console import short_value
+from ocssl.errors import ConfigError
 from ocssl.options import is_bound
 from ocssl.results.render.figures import Line, draw_lines
 from ocssl.results.table import Table, TableColumn, TableRow, Value
@@ -33,7 +34,7 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
         scores = dict(zip(trial.seeds, trial.scores, strict=True)) if trial.state == "done" else {}
         measured = {seed: score for seed, score in scores.items() if score is not None}
         state = Value(text=f"failed: {trial.reason}" if trial.state == "failed" else trial.state)
-        ran = Value(text=label(resolve(sweep.configuration(trial.values))))
+        ran = Value(text=_strategy(sweep, trial))
         seeds = (Value.count(len(measured) or None),) if several else ()
         cells = (ran, *values, Value.over(measured), *seeds, Value.count(next(filter(None, trial.cbp), None)), state)
         return TableRow(str(trial.number), cells, bold=trial is log.best())
@@ -42,6 +43,14 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
     titles = (*sweep.space, f"validation {sweep.score} %", *(["seeds"] if several else []), "CBP")
     columns = (TableColumn("strategy", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
     return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
+
+
+def _strategy(sweep: Sweep, trial: Trial) -> str | None:
+    """What a trial runs, as tables name it; None for a configuration that is refused, which TPE may propose."""
+    try:
+        return label(resolve(sweep.configuration(trial.values)))
+    except ConfigError:
+        return None
 
 
 def at_edges(sweep: Sweep, best: Trial) -> list[str]:
