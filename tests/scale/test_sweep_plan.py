@@ -190,6 +190,10 @@ def test_random_configurations_differ_though_settings_are_left_out() -> None:
     assert all(values in parse_sweep({"space": STRATEGIES}).listed() for values in found)
     with pytest.raises(ConfigError, match="the space has 5 configurations, so trials cannot be 6"):
         parse_sweep({"search": "random", "trials": 6, "space": STRATEGIES})
+    whole = STRATEGIES | {"passes": {"low": 1, "high": 2, "whole": True}}
+    assert len(parse_sweep({"search": "random", "trials": 10, "space": whole}).listed()) == 10
+    with pytest.raises(ConfigError, match="the space has 10 configurations, so trials cannot be 11"):
+        parse_sweep({"search": "random", "trials": 11, "space": whole})
 
 
 def test_what_no_configuration_reads_is_refused_and_not_left_out() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import resources
 from itertools import chain, islice
@@ -191,12 +191,12 @@ def _check(sweep: Sweep) -> None:
         raise ConfigError("a grid tries every combination; leave trials out")
     if sweep.search != "grid" and sweep.trials is None:
         raise ConfigError(f"{sweep.search} search needs trials, the number of configurations to try")
-    lists = {name: entry for name, entry in sweep.space.items() if not isinstance(entry, Range)}
     counts = [entry.count if isinstance(entry, Range) else float(len(entry)) for entry in sweep.space.values()]
     possible = math.prod(counts)  # infinity where it is beyond a float
     _check_runs(sweep, possible)
     if sweep.trials is not None:
-        if lists.keys() == sweep.space.keys() and possible <= MAX_RUNS:
+        if possible <= MAX_RUNS:
+            lists = {name: _values(entry) for name, entry in sweep.space.items()}
             possible = len(sweep.distinct(combinations(lists), sweep.trials))
         if possible < sweep.trials:
             raise ConfigError(
@@ -216,6 +216,11 @@ def _check_runs(sweep: Sweep, possible: float) -> None:
     texts = [entry for entry in sweep.space.values() if not isinstance(entry, Range) and _has_text(entry)]
     if math.prod(map(len, texts)) > MAX_RUNS:
         raise ConfigError(f"the space has more than {MAX_RUNS:,} combinations of names; list fewer")
+
+
+def _values(entry: tuple[Scalar, ...] | Range) -> Sequence[Scalar]:
+    """All values of a list, or of a range of whole numbers."""
+    return range(int(entry.low), int(entry.high) + 1) if isinstance(entry, Range) else entry
 
 
 def _has_text(entry: Iterable[Scalar]) -> bool:
