@@ -193,6 +193,18 @@ def test_names_of_figures_are_short_and_stay_in_their_folder(one: Path) -> None:
     assert all("/" not in name and len(name.encode()) < 250 for name in names)
 
 
+def test_devices_whose_long_names_begin_alike_have_figures_of_their_own(one: Path) -> None:
+    (path,) = one.glob("*.json")
+    for number in range(2):
+        result = synthetic.again(read_result(path), lr=0.5 + number)
+        hardware = {"gpu": f"{'a device of a very long name ' * 3}{number}", "runs_at_once": 1}
+        (one / f"{number}.json").write_text(result.model_copy(update={"hardware": hardware}).to_json())
+    path.unlink()
+    add_passes(one)
+    times = [figure["name"] for figure in chart_data(read_report(one))["figures"] if figure["kind"] == "times"]
+    assert len(times) == len(set(times)) == 2
+
+
 def test_names_in_no_encoding_are_told_all_the_same(one: Path, tmp_path: Path) -> None:
     (one / os.fsdecode(b"cut\xff.json")).write_text("{")
     written = write_report(read_report(one), tmp_path / "out", ["html", "markdown"])

@@ -125,19 +125,22 @@ def _figure(kind: str, name: str, values: Values) -> Values:
 def _against_cbp(families: Iterable[Values], series: list[Values]) -> Iterator[Values]:
     """Final against CBP, and training time against CBP for each device."""
     taken: Counter[str] = Counter()
+
+    def unique(name: str) -> str:  # names of two data sets or devices may have the same letters
+        taken[name] += 1
+        return f"{name}-{taken[name]}" if taken[name] > 1 else name
+
     for family in families:
         spent = [number for number in family["series"] if series[number]["cbp"]]
         scored = [number for number in spent if series[number]["final"]["mean"] is not None]
-        name = f"{dashed(family['title'])}-{family['protocol']}"
-        taken[name] += 1
-        name += f"-{taken[name]}" if taken[name] > 1 else ""  # the names of two data sets may have the same letters
+        name = unique(f"{dashed(family['title'])}-{family['protocol']}")
         if _is_apart(series[number]["cbp"] for number in scored):
             yield _figure("budget", name, {**family, "series": scored})
         for device in sorted({series[number]["device"] for number in spent if series[number]["device"]}):
             timed = [number for number in spent if series[number]["device"] == device]
             title = f"{family['title']}, {device}"
             if _is_apart(series[number]["cbp"] for number in timed):
-                yield _figure("times", f"{name}-{dashed(device)}", {**family, "title": title, "series": timed})
+                yield _figure("times", unique(f"{name}-{dashed(device)}"), {**family, "title": title, "series": timed})
 
 
 def _is_apart(spent: Iterable[float]) -> bool:
