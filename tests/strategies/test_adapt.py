@@ -147,7 +147,7 @@ def test_the_share_can_be_changed_without_training(tmp_path) -> None:
     again = Learner.load(tmp_path)
     _assert_same(learner, again, "the share is saved")
     _assert_same(learner.partial_fit(small_stream(8)), again.partial_fit(small_stream(8)), "a share that goes on")
-    assert again.train_state.strategy.host_state() == {"share": 1.0}
+    assert again.train_state.strategy.share == 1.0
     for wrong in (-0.1, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="share must be a number from 0 to 1, not"):
             strategy.remix(wrong)
@@ -156,6 +156,23 @@ def test_the_share_can_be_changed_without_training(tmp_path) -> None:
     strategy.remix(0.25)
     strategy.remix(0.75)
     assert (fresh.transform(images) == at_first).all()
+
+
+def test_a_share_and_rates_that_are_given_when_loading_count_from_there_on(tmp_path) -> None:
+    learner, strategy, _ = adapting(heads_first=0, layer_decay=0.5, backbone="resnet18-w4", passes=1)
+    strategy.remix(0.25)
+    strategy.slow_down(0.5)
+    learner.partial_fit(small_stream(40)).save(tmp_path)
+    kept, other, fixed = (
+        Learner.load(tmp_path, **given) for given in ({}, {"mix": 0.0, "layer_decay": 0.25}, {"backbone_lr": 0.0})
+    )
+    assert kept.train_state.strategy.share == fixed.train_state.strategy.share == 0.25
+    torch.testing.assert_close(kept.train_state.strategy.rates, 0.5 * 0.03 * 0.5 ** torch.arange(8.0, -1, -1))
+    torch.testing.assert_close(other.train_state.strategy.rates, 0.03 * 0.25 ** torch.arange(8.0, -1, -1))
+    assert same(weights(other.network), weights(other.train_state.strategy.original.network.backbone))
+    before = [p.detach().clone() for p in fixed.train_state.encoder.backbone.parameters()]
+    fixed.partial_fit(small_stream(8))
+    assert same(before, [*fixed.train_state.encoder.backbone.parameters()])
 
 
 def test_a_strong_alignment_keeps_features_near_those_of_the_original() -> None:

@@ -129,6 +129,8 @@ class Adapt(Strategy):
         super().__init__(setup, options)
         self.omega, self.rows, self.hold_norm = options.omega, options.aligned, options.hold_norm
         self.heads_first, self.layer_decay = options.heads_first, options.layer_decay
+        self.first = {"mix": options.mix, "backbone_lr": options.backbone_lr, "layer_decay": options.layer_decay}
+        """Settings that decide the first share and rates; :meth:`remix` and :meth:`slow_down` change these."""
         backbone, width = setup.encoder.backbone, setup.dims.feature
         rank = options.train.removeprefix(LORA)
         self.low_rank = LowRank(backbone, int(rank)) if options.train != rank else None
@@ -143,9 +145,8 @@ class Adapt(Strategy):
         """Share of what was learned in the deployed weights; :meth:`remix` changes it."""
         self.warming = options.heads_first > 0
         """Whether only the heads learn, in the minibatch that comes."""
-        blocks_above = torch.arange(len(self._trained(backbone))).flip(0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("rates", options.backbone_lr * options.layer_decay**blocks_above)
+        self.register_buffer("rates", self._first_rates(len(self._trained(backbone))))
         self.register_buffer("shares", torch.zeros_like(self.rates))
         self._set_shares()
 
@@ -206,6 +207,9 @@ class Adapt(Strategy):
         learns |= {} if self.low_rank is None else self.low_rank.factors(backbone)
         return [kept for group in groups if (kept := [one for p in group for one in learns.get(p, ())])]
 
+    def _first_rates(self, groups: int) -> Tensor:
+        return self.first["backbone_lr"] * self.layer_decay ** torch.arange(groups).flip(0)
+
     def _set_shares(self) -> None:
         self.shares.copy_(self.rates * (self.steps >= self.heads_first))
 
@@ -249,9 +253,17 @@ class Adapt(Strategy):
                 mixed.copy_(learned)
 
     def host_state(self) -> dict[str, int | float | bool]:
-        """The share of what was learned."""
-        return {"share": self.share}
+        """The share of what was learned, and the settings from which it and the rates began."""
+        return {"share": self.share, **self.first}
 
     def load_host_state(self, state: Mapping[str, int | float | bool]) -> None:
-        """The share of what was learned; the steps so far tell whether only the heads learn."""
-        self.share, self.warming = float(state["share"]), int(self.steps) < self.heads_first
+        """The share and the rates, but from settings that have changed since; steps so far tell what learns."""
+        changed = {name for name, value in self.first.items() if state.get(name, value) != value}
+        self.warming = int(self.steps) < self.heads_first
+        if changed - {"mix"}:
+            self.rates.copy_(self._first_rates(len(self.rates)))
+        self._set_shares()
+        if "mix" in changed:
+            self.remix(self.first["mix"])
+        else:
+            self.share = float(state["share"])
