@@ -152,6 +152,7 @@ def _along(curve: list[float]) -> str:
 def _matrix(result: Result) -> Table:
     from ocssl.results import Table, TableColumn, TableRow, Value
 
-    columns = tuple(TableColumn(f"e{number + 1}") for number in range(len(result.experiences)))
+    names = [f"e{number + 1}" for number in range(len(result.experiences))]
     values = [tuple(Value(value, digits=0) for value in row) for row in result.matrix]
-    return Table("", columns, tuple(TableRow(f"e{i + 1}", row) for i, row in enumerate(values)), label="after")
+    measured = names[-len(values) :]  # the last one alone where only the end was measured
+    return Table("", tuple(map(TableColumn, names)), tuple(map(TableRow, measured, values)), label="after")
