@@ -19,8 +19,8 @@ from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, Fit, Picture, PixelRange, Pixels
 
 Label = int | str | None
-Job = TypeVar("Job")
-Done = TypeVar("Done")
+_Job = TypeVar("_Job")
+_Done = TypeVar("_Done")
 OTHER = "\nother "  # in an identity, before that of the other split
 OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
 
@@ -101,7 +101,7 @@ def describe_files(files: Iterable[Path]) -> str:
     return "\n".join(f"{file} {imaging.file_stamp(file) or 'unreadable'}" for file in files)
 
 
-def in_order(work: Callable[[Job], Done], jobs: Iterable[Job], most: int) -> Iterator[Done]:
+def in_order(work: Callable[[_Job], _Done], jobs: Iterable[_Job], most: int) -> Iterator[_Done]:
     """What ``work`` makes of each job, in their order; Pillow decodes outside the interpreter lock.
 
     Args:
@@ -113,7 +113,7 @@ def in_order(work: Callable[[Job], Done], jobs: Iterable[Job], most: int) -> Ite
     """
     workers = min(os.cpu_count() or 1, most)
     with ThreadPoolExecutor(workers) as pool:
-        pending: deque[Future[Done]] = deque()
+        pending: deque[Future[_Done]] = deque()
         try:
             for job in jobs:
                 pending.append(pool.submit(work, job))

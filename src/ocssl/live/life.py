@@ -27,7 +27,7 @@ from ocssl.live.seen import count_images
 from ocssl.live.start import network_name
 from ocssl.live.summary import summary, verdict
 
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 HELD_OUT = 4  # one image in so many is tested on, where a data set has no test images
 CHOOSING = 5  # one labelled image in so many chooses the strength of the linear probe
@@ -185,7 +185,7 @@ def _start(path: Path, like: FrozenEncoder) -> FrozenEncoder:
     return start
 
 
-def _of_last(path: str | Path, read: Callable[[Path], Found]) -> Found:
+def _of_last(path: str | Path, read: Callable[[Path], _Found]) -> _Found:
     """What ``read`` finds in the last checkpoint of a state; a learner at work may replace that meanwhile."""
     while True:
         saved = _last(path)
