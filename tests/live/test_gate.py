@@ -15,7 +15,7 @@ from PIL import Image
 from ocssl import Learner
 from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError
-from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels
+from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels, standard_error
 from ocssl.export import load
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import decode
@@ -175,6 +175,23 @@ def checked(gate: Gate, learner: Learner) -> Gate:
     learner.partial_fit(scenes(200))
     gate.check(learner)
     return gate
+
+
+def test_the_standard_error_of_a_check_is_that_of_the_published_encoder() -> None:
+    gate = checked(Gate(learner := Learner(**{**TINY, "backbone": projecting(), "lr": 1e-4}), check_every=100), learner)
+    learner.partial_fit(scenes(40))
+    assert gate.published.facts["seen"] == 200
+    with torch.no_grad():
+        learner.network[2].weight[1:] = 0  # a present encoder that is worse, so that it is not published
+    gate.check(learner)
+    assert gate.published.facts["seen"] == 200
+    assert gate.quality.in_time < gate.quality.published
+    window = gate.quality.window
+    near = [
+        in_time(nearest(one.transform(scenes(200)), gap=gate.quality.gap), window)
+        for one in (gate.published, gate._start.encoder)
+    ]
+    assert gate.quality.error == pytest.approx(standard_error(near[0] - near[1], 2 * window))
 
 
 def test_going_back_keeps_what_was_seen_and_restores_what_was_trained() -> None:

@@ -54,7 +54,7 @@ class Quality:
         in_time: neighbours in time of the learner's encoder; ``published``, ``start``, ``pixels`` and ``colours`` are
             those of the encoder that is published, of the encoder at the start, and of the yardsticks.
         chance: neighbours in time of features that know nothing.
-        error: standard error of ``in_time - start``.
+        error: standard error of ``published - start``; states of earlier versions hold that of ``in_time - start``.
         rank: effective rank of the learner's encoder; ``rank_published`` and ``rank_start`` are those of the others.
         agreement: neighbours that the learner's encoder has in common with the start's, on the reference images where
             there are any; ``agreement_published`` is that of the published encoder.
@@ -396,7 +396,7 @@ class _Judge:
             pixels=float(self._pixels.mean()),
             colours=float(self._colours.mean()),
             chance=self._interval.chance(len(on)),
-            error=self._error(self._in_time(now) - self._in_time(self._start)),
+            error=self._error(self._in_time(published) - self._in_time(self._start)),
             rank=effective_rank(now.on(on)),
             rank_published=effective_rank(published.on(on)),
             rank_start=effective_rank(self._start.on(on)),
