@@ -11,6 +11,7 @@ import pytest
 
 from ocssl import strategies
 from ocssl.cli import main
+from ocssl.runs.config import settings
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -129,3 +130,9 @@ def test_a_plugin_that_ends_python_with_a_message_is_no_success(
     (tmp_path / "unlicensed.py").write_text("raise SystemExit('this plugin needs a licence')")
     monkeypatch.syspath_prepend(tmp_path)
     assert ocssl("list", "methods", "--plugin", "unlicensed") == (2, "", "ocssl: this plugin needs a licence\n")
+
+
+def test_names_of_settings_are_whole_on_a_narrow_terminal(ocssl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    first = [line.split(" ")[0] for line in ocssl("list", "settings")[1].splitlines()]
+    assert set(settings()) <= set(first)

@@ -75,7 +75,7 @@ def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> Non
 
 def test_the_table_says_what_there_is_to_say(plan: Sweep, log: TrialLog) -> None:
     assert to_markdown(trial_table(plan, log)).splitlines() == [
-        "| trial | strategy | lr | omega | validation final % | seeds | CBP | state |",
+        "| trial | run | lr | omega | validation final % | seeds | CBP | state |",
         "| --- | --- | --: | --: | --: | --: | --: | --- |",
         "| 3 | CLA-E | 0.3 | 0.3 | 36.00 ± 0.00 | 2 | 600 | done |",
         f"| 1 | CLA-E | 0.1 | 0.3 | 35.00 ± {statistics.stdev([30, 40]):.2f} | 2 | 600 | done |",

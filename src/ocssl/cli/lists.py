@@ -70,7 +70,7 @@ def _about(registry: Registry[Any], name: str) -> tuple[str, str]:
 
 def _settings_table(name: str | None) -> Table:
     """Every setting of a run, or the one of this name."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from ocssl.registry import unknown
     from ocssl.runs.config import settings
@@ -78,8 +78,11 @@ def _settings_table(name: str | None) -> Table:
     declared = settings()
     if name is not None and name not in declared:
         raise unknown("setting", name, declared, list_all=False)
-    table = Table("setting", "default", "values", "what it is", "read by", box=None, pad_edge=False)
-    for entry in declared.values() if name is None else [declared[name]]:
+    entries = [*declared.values()] if name is None else [declared[name]]
+    whole = Column("setting", min_width=max(len(entry.name + _symbol(entry)) for entry in entries))
+    others = [Column(heading, overflow="fold") for heading in ("default", "values", "what it is", "read by")]
+    table = Table(whole, *others, box=None, pad_edge=False)
+    for entry in entries:
         table.add_row(entry.name + _symbol(entry), entry.default, entry.values, entry.description, entry.readers)
     return table
 

@@ -44,7 +44,7 @@ def sweep(
     """
     from ocssl.common.yaml import assignments
     from ocssl.engines import make_engine
-    from ocssl.results.render.terminal import to_rich
+    from ocssl.results.render.terminal import print_table
     from ocssl.runs.config import read_settings
     from ocssl.sweeps.driver import go_on, read_started, resume_sweep, start_sweep
     from ocssl.sweeps.plan import read_sweep
@@ -65,7 +65,7 @@ def sweep(
         plan = read_sweep(str(file), assignments(settings or []), read_settings(config) if config else None)
         place = output or Path("sweeps") / Path(str(file)).stem
         log = start_sweep(plan, place, pool, info, stop_at=stop_at)
-    plain_console().print(to_rich(trial_table(plan, log)))
+    print_table(plain_console(), trial_table(plan, log))
     if log.out_of_time:
         total = max(plan.trials or 0, len(log.trials))
         left = total - sum(trial.state != "open" for trial in log.trials)

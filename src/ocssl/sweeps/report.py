@@ -41,7 +41,7 @@ def trial_table(sweep: Sweep, log: TrialLog) -> Table:
 
     ranked = sorted(log.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0), trial.number))
     titles = (*sweep.space, f"validation {sweep.score} %", *(["seeds"] if several else []), "CBP")
-    columns = (TableColumn("strategy", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
+    columns = (TableColumn("run", align="left"), *map(TableColumn, titles), TableColumn("state", align="left"))
     return Table("Trials", columns, tuple(row(trial) for trial in ranked), label="trial")
 
 
