@@ -197,6 +197,21 @@ def test_a_network_that_a_trace_fixes_to_one_number_of_images_is_refused_in_a_se
     assert not list(tmp_path.iterdir())
 
 
+class Unknown(nn.Module):
+    """A network with an operation that ONNX does not have."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mT.flatten(1)[:, :16]
+
+
+def test_a_network_that_onnx_cannot_express_is_refused_without_its_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CheckpointError, match="mT"):
+        export(frozen(Unknown()), tmp_path / "encoder", "onnx")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("to", ["safetensors", "torchscript", "torchvision", "onnx"])
 def test_a_file_that_cannot_be_written_whole_is_said_in_a_line_and_an_earlier_one_stays(
     to: str, tmp_path: Path

@@ -7,10 +7,12 @@ The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them t
 from __future__ import annotations
 
 import copy
+import io
 import json
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +160,9 @@ def to_onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool = False) -> Forwa
     except ImportError as error:
         raise missing_extra(error.name or "onnx", "onnx", "ONNX files") from error
     batch = {0: "n"}
-    # The tracing exporter is deprecated, but needs no package beyond onnx and knows every operation here.
-    with warnings.catch_warnings(action="ignore"):
+    # The tracing exporter is deprecated, but needs no package beyond onnx and knows every operation here. Where it
+    # fails, it prints the graph.
+    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
         example = _images(encoder, 2)
         torch.onnx.export(
             _FromBytes(encoder) if uint8 else encoder,
