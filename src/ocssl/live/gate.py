@@ -39,6 +39,8 @@ ORDERED = 4.0  # z of a yardstick from which a stream counts as ordered
 CLEARLY = 2.0  # standard errors below the best at which learning goes back at once
 PATIENCE = 3  # checks in a row without an encoder that can be published, after which learning goes back
 RANK_ERROR = 0.05  # counts as the standard error of an effective rank, as a share of it
+HELP_ERRORS = 2.0  # standard errors by which neighbours in time have to rise for learning to have helped
+HELP_RISE = 0.005  # the least such rise: that of a network that hardly changed has a standard error of nearly 0
 MAX_HALVINGS = 20
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of what was learned, besides 0
 KIND = "gate"
@@ -87,10 +89,15 @@ class Quality:
         return self.order >= ORDERED
 
     @property
+    def least_rise(self) -> float:
+        """The rise of neighbours in time from which learning has helped."""
+        return max(HELP_ERRORS * self.error, HELP_RISE)
+
+    @property
     def helped(self) -> bool:
-        """Whether the published encoder is better than the one at the start, by more than a standard error."""
+        """Whether the published encoder is clearly better than the one at the start."""
         if self.ordered:
-            return self.published - self.start > self.error
+            return self.published - self.start >= self.least_rise
         return self.rank_published > self.rank_start * (1 + RANK_ERROR)
 
 

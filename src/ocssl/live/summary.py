@@ -63,9 +63,9 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
         rank = "grown" if quality.helped else "not fallen"
         return f"the effective rank has {rank}; only labels can tell more where images have no order (ocssl probe)"
     rise = f"neighbours in time rose from {_percent(quality.start, 1)} to {_percent(quality.published, 1)}"
-    if quality.ordered and 0 < quality.published - quality.start <= quality.error:
-        error = f"no more than the standard error of {100 * quality.error:.1f} points"
-        return f"learning has not helped clearly: {rise}, {error}; {remedy}"
+    if quality.ordered and 0 < quality.published - quality.start < quality.least_rise:
+        least = f"a rise counts from {100 * quality.least_rise:.1f} points on"
+        return f"learning has not helped clearly: {rise}, and {least}; {remedy}"
     if not quality.helped:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
     if quality.teacher is not None and quality.published < quality.teacher:
