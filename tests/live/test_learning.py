@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import gzip
 import io
 import os
 import signal
@@ -319,11 +320,32 @@ def test_tar_shards_go_on_at_their_position_and_may_grow_at_the_end(tmp_path: Pa
         quiet_learn(source, state)
 
 
+@pytest.mark.parametrize(
+    ("name", "cut"), [("1.tar", cut) for cut in (0, 600, 1200, 4096)] + [("1.tar.gz", cut) for cut in (0, 400, -1)]
+)  # nothing, in an image, in a header, before the end-of-archive mark; in the packed bytes
+def test_a_half_written_tar_is_learned_from_once_it_is_whole(tmp_path: Path, name: str, cut: int) -> None:
+    shards, state = tmp_path / "shards", tmp_path / "state"
+    shards.mkdir()
+    write_tar(shards / "0.tar", range(6))
+    whole = write_tar(tmp_path / "whole", range(6, 10)).read_bytes()
+    whole = gzip.compress(whole) if name.endswith("gz") else whole
+    for begun in (False, True):  # a new state, and one that knows the first shard
+        (shards / name).write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=rf"{name} is incomplete: .*; wait until it is written, and the same comm"):
+            quiet_learn(f"tar:{shards}", state)
+        assert state.exists() is begun
+        (shards / name).unlink()
+        assert quiet_learn(f"tar:{shards}", state).seen == 6
+    (shards / name).write_bytes(whole)
+    assert_alike(quiet_learn(f"tar:{shards}", state), by_hand_in_calls(list(range(6)), list(range(6, 10))))
+
+
 def test_a_source_that_breaks_midway_costs_nothing_of_what_was_learned(tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     write_tar(tmp_path / "shards" / "0.tar", range(8))
     (tmp_path / "shards" / "1.tar").write_bytes(b"not a tar file" * 1000)
-    with pytest.raises(DataError, match=r"1\.tar is not a readable tar file"):
+    said = r"1\.tar is not a readable tar file: .*; what was learned before is saved, from 8 images$"
+    with pytest.raises(DataError, match=said):
         quiet_learn(f"tar:{tmp_path / 'shards'}", tmp_path / "state")
     restored = StateFolder(tmp_path / "state").restore()
     assert restored is not None

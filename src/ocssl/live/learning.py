@@ -188,9 +188,12 @@ class _Session:
         with self._decoders:
             try:
                 self._loop(items, stop)
-            except DataError:  # the source failed, the learner did not
+            except DataError as error:  # the source failed, the learner did not
                 self.save(required=False)
-                raise
+                if self._unsaved:
+                    raise
+                images = number_of(self.learner.seen + self.learner.pending, "image")
+                raise DataError(f"{error}; what was learned before is saved, from {images}") from error
             if not stop.pending:
                 self._finish()
             self._report(last=True)

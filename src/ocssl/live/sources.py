@@ -25,6 +25,7 @@ from ocssl.common.signals import check_stop
 from ocssl.config import LearnerConfig
 from ocssl.data.formats.files import SUFFIXES as IMAGE_SUFFIXES
 from ocssl.data.formats.files import UNREAD, FilesReader, image_files
+from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import as_path
 from ocssl.data.loading import SCHEMES, SHARD_SUFFIXES, open_address
 from ocssl.data.reader import OTHER, Item, Reader
@@ -446,8 +447,10 @@ def open_stream(
     if follow:
         raise ConfigError(f"only a folder can be followed, not '{source}'; leave --follow out")
     reader = open_reader(source)
-    identity = reader.identity()
     before = identities.get(address, "").partition(OTHER)[0]  # images of the other split are not learned from
+    if isinstance(reader, TarReader):
+        reader.check_complete(before)
+    identity = reader.identity()
     if not identity.startswith(before):  # shards may be added at the end
         raise DataError(
             f"{reader.describe()} changed since learning began, so a position in it means nothing now; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
 import posixpath
 import tarfile
@@ -15,6 +17,7 @@ from typing import Any, Self
 
 from ocssl.common.console import number_of
 from ocssl.common.files import require_regular
+from ocssl.common.signals import check_stop
 from ocssl.data.formats.files import SUFFIXES, warn_once
 from ocssl.data.reader import OTHER, Item, Reader, describe_files
 from ocssl.errors import DataError
@@ -23,6 +26,7 @@ from ocssl.imaging import BadImage, require_bytes
 LABEL_SUFFIXES = (".cls", ".cls.txt", ".label")
 MAX_HEADER_BYTES = 1 << 16  # of a long name or of extended attributes, which tarfile reads at once
 MAX_LABEL_BYTES = 1 << 12
+GZIP = b"\x1f\x8b"
 DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, RecursionError, ValueError, TypeError, OverflowError)
 """What tarfile raises for damaged files."""
 
@@ -57,6 +61,21 @@ class TarReader(Reader):
     def identity(self) -> str:
         return f"tar\n{describe_files(self.shards)}" + (f"{OTHER}{self._other.identity()}" if self._other else "")
 
+    def check_complete(self, known: str = "") -> None:
+        """Refuse a shard without an end-of-archive mark: it is still being written, or its copy broke off.
+
+        Args:
+            known: an earlier identity; its shards were checked then.
+        """
+        checked = known.splitlines()
+        for shard in self.shards:
+            check_stop("stopped while the shards were checked; no new image was learned from")
+            if describe_files([shard]) not in checked and not _has_end(shard):
+                raise DataError(
+                    f"{shard} is incomplete: its end-of-archive mark is missing; wait until it is written, and the "
+                    "same command learns from it"
+                )
+
     def other_labels(self) -> Iterable[int | str | None]:
         return (item.label for item in self._other.items()) if self._other else ()
 
@@ -76,6 +95,29 @@ def open_tar(path: Path, mode: Any = "r") -> tarfile.TarFile:
     """A tar file, plain or compressed, whose headers are read in bounded memory; ``mode`` as for ``tarfile.open``."""
     require_regular(path)
     return tarfile.open(path, mode, tarinfo=_Member)
+
+
+def _has_end(shard: Path) -> bool:
+    """Whether there is something after the last header of a shard: its mark, or damage that is told when it is read."""
+    try:
+        with shard.open("rb") as raw:
+            packed = raw.read(len(GZIP)) == GZIP
+            raw.seek(0)
+            with gzip.GzipFile(fileobj=raw) if packed else raw as file:
+                with (
+                    contextlib.suppress(tarfile.TarError),
+                    tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive,
+                ):
+                    while archive.next():
+                        vars(archive)["members"] = []  # it would keep all of them
+                found = bool(file.read(1))
+                while packed and file.read(1 << 20):
+                    pass
+                return found
+    except EOFError:  # of gzip
+        return False
+    except DAMAGE:
+        return True
 
 
 class _Member(tarfile.TarInfo):
