@@ -230,3 +230,16 @@ def test_a_run_is_not_drawn_by_show(ocssl: Command, tmp_path: Path) -> None:
     code, _, err = ocssl("show", tmp_path, "--plot", "curve.png")
     assert code == 2
     assert "ocssl compare" in err
+
+
+def test_a_source_whose_images_were_all_refused_counts_none_as_learned_from(tmp_path: Path) -> None:
+    bad, state = tmp_path / "bad", tmp_path / "state"
+    bad.mkdir()
+    quiet_learn(write_frames(tmp_path / "frames", range(8)), state)
+    for content in ("not an image", "still not an image"):  # tried twice
+        for number in range(3):
+            (bad / f"{number}.png").write_text(content)
+        quiet_learn(bad, state, gate=False)
+    told = [text for name, text in life(state) if name == "source"]
+    assert told[1] == f"folder:{bad.resolve()}: 0 images, 3 refused"
+    assert load(state / "encoder").facts["sources"] == {"folder:bad": 0, "folder:frames": 8}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ocssl.errors import CheckpointError
 
+FOLDER, PATHS = "folder:", "paths"  # sources of which every image is in the index
 _TABLE = """
 CREATE TABLE IF NOT EXISTS arrivals (
     source TEXT, name TEXT, number INTEGER, stamp TEXT, problem TEXT, PRIMARY KEY (source, name)
@@ -96,7 +97,8 @@ def count_images(path: str | Path, size: int, source: str, taken: int) -> tuple[
         contextlib.closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=rw", uri=True)) as file,
     ):
         entries, refused = file.execute(query, (_encode(source), size)).fetchone()
-    return entries - refused or taken - refused, refused
+    by_name = source == PATHS or source.startswith(FOLDER)
+    return (entries if by_name else taken) - refused, refused
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from ocssl.data.reader import OTHER, Item, Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, file_stamp
 from ocssl.live import video
-from ocssl.live.seen import SeenIndex
+from ocssl.live.seen import PATHS, SeenIndex
 
 SUFFIXES = {**SHARD_SUFFIXES, "video": video.SUFFIXES}
 """How names of files end, by kind."""
@@ -243,7 +243,7 @@ class PathStream(_Indexed):
     """
 
     def __init__(self, lines: Iterable[str], index: SeenIndex) -> None:
-        super().__init__("paths", index)
+        super().__init__(PATHS, index)
         self._left: int | None = None
         if isinstance(lines, list):
             paths = {Path(line.rstrip("\r\n")).absolute() for line in lines}
