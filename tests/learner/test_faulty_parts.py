@@ -109,9 +109,47 @@ class Forgetful(ExperienceReplay):
         return {"outputs": Column((32,))}
 
 
+class CountsInAStep(ExperienceReplay):
+    """Its penalty grows by a counter that is saved."""
+
+    count = 0
+
+    def after_minibatch(self, encoder):
+        self.count += 1
+
+    def host_state(self):
+        return {"count": self.count}
+
+    def load_host_state(self, state):
+        self.count = state["count"]
+
+    def penalty(self, step):
+        return {"small": 0.01 * self.count * step.features.projected.square().mean()}
+
+
+class CountsOnTheHost(CountsInAStep):
+    def after_minibatch(self, encoder):
+        pass
+
+    def on_host(self, seen, encoder, optimizer):
+        self.count = seen
+
+
+class ReadsTheLength(ExperienceReplay):
+    def mix(self, views, batch, generator):
+        return views * (1 + self.filled / 100)
+
+    def compose(self, stream, memory, generator):
+        self.filled = len(memory)
+        return super().compose(stream, memory, generator)
+
+
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        (CountsInAStep, r"a step changes \['count'\] of host_state\(\), but .* change them in on_host\(\)"),
+        (CountsOnTheHost, r"a step reads \['count'\] of host_state\(\), .* keep them in a buffer"),
+        (ReadsTheLength, r"a step reads len\(\) or seen of the memory, .* memory.arrived in a strategy"),
         (ChangesTheStream, r"ChangesTheStream.compose\(\) changes tensors that it is given"),
         (ChangesViews, r"ChangesViews.mix\(\) changes tensors that it is given"),
         (ChangesImages, r"ChangesImages.losses\(\) changes tensors that it is given"),
@@ -130,8 +168,17 @@ def test_a_faulty_strategy_is_caught(faulty, kind: type[Strategy], complaint: st
         check_strategy(faulty(kind))
 
 
-def test_a_strategy_that_is_never_captured_may_read_values(faulty) -> None:
-    check_strategy(faulty(Masking), execution="eager")
+@pytest.mark.parametrize("kind", [Masking, CountsInAStep, ReadsTheLength])
+def test_a_strategy_that_is_never_captured_may_read_values(faulty, kind: type[Strategy]) -> None:
+    check_strategy(faulty(kind), execution="eager")
+
+
+def test_a_graph_key_that_changes_with_a_number_lets_a_step_read_it(faulty) -> None:
+    class Keyed(CountsOnTheHost):
+        def graph_key(self, memory):
+            return super().graph_key(memory), self.count
+
+    check_strategy(faulty(Keyed))
 
 
 def test_a_teacher_in_evaluation_mode_may_be_deployed(faulty) -> None:
@@ -257,6 +304,34 @@ def test_a_memory_with_a_counter_that_is_not_saved_is_caught(faulty) -> None:
         check_memory(name)
     with pytest.raises(AssertionError, match="resumed run differs"):
         check_strategy("er", memory=name)
+
+
+class Shuffling(Fifo):
+    def sample(self, n, generator):
+        return torch.randperm(len(self), generator=generator, device=self.device)[:n]
+
+
+class InTurn(Memory):
+    def assign_slots(self, n, generator):
+        return (self.seen + self.slots[:n]) % self.capacity
+
+
+@pytest.mark.parametrize("kind", [Shuffling, InTurn])
+def test_a_memory_whose_numbers_a_capture_would_keep_is_caught(faulty, kind: type[Memory]) -> None:
+    name = faulty(kind)
+    with pytest.raises(AssertionError, match=r"a step reads len\(self\) or self.seen, .* read the tensor self.arrived"):
+        check_memory(name)
+    with pytest.raises(
+        AssertionError, match=r"a step reads len\(\) or seen of the memory, .* self.arrived in a memory"
+    ):
+        check_strategy("er", memory=name)
+
+
+@pytest.mark.parametrize("kind", [Shuffling, InTurn])
+def test_a_memory_that_works_on_the_host_may_read_its_length(faulty, kind: type[Memory]) -> None:
+    name = faulty(type("OnTheHost", (kind,), {"host_work": True}))
+    check_memory(name)
+    check_strategy("er", memory=name)
 
 
 def test_a_memory_that_leaves_a_slot_empty_is_caught(faulty) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,24 +65,54 @@ def check_memory(name: str, **options: Any) -> None:
             subject.update_losses(drawn, torch.rand(len(drawn), generator=generator))
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
     _goes_on_after_loading(subject, build())
+    if not kind.host_work:
+        _reads_no_number_of_the_capture(build)
 
 
 def _goes_on_after_loading(subject: memory.Memory, copy: memory.Memory) -> None:
     """Let a new memory load the state of another, and compare what both do next."""
-    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
-    draws = []
-    for twin in (subject, copy):
-        again = torch.Generator().manual_seed(1)
-        new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8)
-        losses = {"losses": torch.rand(5, generator=again)} if twin.needs_losses else {}
-        twin.add(new, {"features": torch.randn(5, 6, generator=again), **losses}, again)
-        draws.append(twin.sample(4, again))
+    _load(copy, subject)
+    draws = [_goes_on(twin) for twin in (subject, copy)]
     advice = "draw from the generator that is passed, and keep state in own_columns() or extra_state()"
-    for key, tensor in subject.state_dict().items():
-        same = torch.equal(tensor, copy.state_dict()[key])
-        assert same, f"a restored memory goes on differently, in '{key}'; {advice}"
+    different = _different(subject, copy)
+    assert not different, f"a restored memory goes on differently, in '{different[0]}'; {advice}"
     assert torch.equal(*draws), f"a restored memory samples differently; {advice}"
     assert len(copy) == len(subject)
+
+
+def _reads_no_number_of_the_capture(build: Callable[[], memory.Memory]) -> None:
+    """A replay runs no Python: a number on the host stays as it was when the graph was captured, five samples ago."""
+    subject = build()
+    for _ in range(4):
+        _goes_on(subject)
+        now, captured = build(), build()
+        _load(now, subject)
+        _load(captured, subject)
+        captured.seen -= 5
+        draws = [_goes_on(twin) for twin in (now, captured)]
+        same = torch.equal(*draws) and not _different(now, captured)
+        assert same, (
+            "a step reads len(self) or self.seen, numbers on the host, but a captured step goes on with those of its "
+            "capture; read the tensor self.arrived"
+        )
+
+
+def _load(copy: memory.Memory, subject: memory.Memory) -> None:
+    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
+
+
+def _goes_on(subject: memory.Memory) -> Tensor:
+    """Add five samples, and return the slots that are sampled next."""
+    generator = torch.Generator().manual_seed(1)
+    new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8)
+    losses = {"losses": torch.rand(5, generator=generator)} if subject.needs_losses else {}
+    subject.add(new, {"features": torch.randn(5, 6, generator=generator), **losses}, generator)
+    return subject.sample(4, generator)
+
+
+def _different(one: memory.Memory, other: memory.Memory) -> list[str]:
+    theirs = other.state_dict()
+    return [key for key, tensor in one.state_dict().items() if not torch.equal(tensor, theirs[key])]
 
 
 def _check_slots(slots: list[int], n: int, capacity: int) -> None:

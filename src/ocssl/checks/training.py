@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -76,6 +76,7 @@ def check_strategy(name: str, **settings: Any) -> None:
         _treats_each_image_alone,
         _repeats_however_it_is_called,
         _goes_on_after_saving,
+        _reads_no_number_of_the_capture,
         _counts_its_budget,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
@@ -309,10 +310,10 @@ def _does_not_grow(build: Build) -> None:
 
 
 def _can_be_captured(build: Build) -> None:
-    """As a graph on a GPU, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
+    """As a graph on a GPU."""
     learner = build()
-    train_state, kept = learner.train_state, learner.train_state.memory
-    if learner.config.execution == "eager" or (kept is not None and kept.host_work):
+    train_state, strategy = learner.train_state, learner.train_state.strategy
+    if not _captures(learner):
         return
 
     def addresses() -> dict[str, int]:
@@ -321,13 +322,18 @@ def _can_be_captured(build: Build) -> None:
 
     def watched(part: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
-            before = addresses()
+            before, numbers = addresses(), dict(strategy.host_state())
             with _OnDevice():
                 result = part(*given)
             replaced = [name for name, address in addresses().items() if before.get(name, address) != address]
             assert not replaced, (
                 f"a step replaces {replaced[:5]}, but a captured step goes on with the old tensors; change them in "
                 "place, as with copy_()"
+            )
+            changed = _changed(numbers, strategy.host_state())
+            assert not changed, (
+                f"a step changes {changed} of host_state(), but a captured step runs no Python; change them in "
+                "on_host()"
             )
             return result
 
@@ -336,6 +342,59 @@ def _can_be_captured(build: Build) -> None:
     for name in ("before_passes", "step", "after_passes"):
         setattr(learner.executor, name, watched(getattr(learner.executor, name)))
     learner.partial_fit(small_stream(20))
+
+
+def _captures(learner: Learner) -> bool:
+    """Whether steps are captured on a GPU, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
+    kept = learner.train_state.memory
+    return learner.config.execution != "eager" and not (kept is not None and kept.host_work)
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The names of values that differ, sorted."""
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def _reads_no_number_of_the_capture(build: Build) -> None:
+    """A replay runs no Python: a number on the host stays as it was when the graph of this key was captured."""
+    learner = build(passes=1)
+    strategy, kept = learner.train_state.strategy, learner.train_state.memory
+    if not _captures(learner):
+        return
+    captured: dict[Hashable, tuple[dict[str, int | float | bool], int]] = {}
+    for stream in small_stream(7 * learner.config.stream_batch).split(learner.config.stream_batch):
+        if kept is None or strategy.replaying(kept):  # graphs are captured from then on
+            now, seen = dict(strategy.host_state()), 0 if kept is None else kept.seen
+            then, seen_then = captured.setdefault(strategy.graph_key(kept), (now, seen))
+            changed = _changed(then, now)
+            assert not changed or _same_step(learner, stream, host=then), (
+                f"a step reads {changed} of host_state(), numbers on the host, but a captured step goes on with those "
+                "of its capture; keep them in a buffer that is changed in place"
+            )
+            assert seen_then == seen or _same_step(learner, stream, seen=seen_then), (
+                "a step reads len() or seen of the memory, numbers on the host, but a captured step goes on with those "
+                "of its capture; read the tensor self.arrived in a memory, memory.arrived in a strategy"
+            )
+        learner.partial_fit(stream)
+
+
+def _same_step(
+    learner: Learner, stream: Tensor, host: Mapping[str, int | float | bool] | None = None, seen: int | None = None
+) -> bool:
+    """Whether a learner's next step is the same with the host's numbers of an earlier moment."""
+    facts, tensors = learner._facts(), learner._tensors()
+    now, earlier = (Learner._restored(facts["config"], facts, tensors) for _ in range(2))
+    state = earlier.train_state
+    if host is not None:
+        state.strategy.load_host_state(host)
+        state.load_state_dict(tensors)  # which may have been changed
+    if seen is not None and state.memory is not None:
+        state.memory.seen = seen
+    for twin in (now, earlier):
+        twin.train_state.strategy.on_host = lambda *given: None  # type: ignore[method-assign]  # never captured
+        twin._fit(stream)
+    mine, theirs = now._tensors(), earlier._tensors()
+    return all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
 
 
 class _OnDevice(TorchFunctionMode):
