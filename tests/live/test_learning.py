@@ -75,8 +75,9 @@ def test_a_second_start_says_how_far_the_first_one_came(tmp_path: Path) -> None:
     frames, state, lines = write_frames(tmp_path / "frames", range(6)), tmp_path / "state", []
     quiet_learn(frames, state)
     write_frames(frames, range(6, 9))
-    quiet_learn(frames, state, info=lines.append)
+    quiet_learn(frames, state, info=lines.append, report_every=0)
     assert lines[0] == "going on after 6 images; 3 are left"
+    assert "waiting for new images" not in lines  # the folder ends
     lines.clear()
     quiet_learn(frames, state, info=lines.append)
     assert lines[0] == "there is no new image; 9 were learned from before"

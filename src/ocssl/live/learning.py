@@ -240,6 +240,8 @@ class _Session:
         self._saved_at = time.monotonic()
 
     def _loop(self, items: list[Item], stop: StopRequest) -> None:
+        size = self.learner.config.stream_batch
+        items = items or self.stream.take(size)  # a learner that goes on has taken none yet
         while not stop.pending:
             if items:
                 self._learn(items)
@@ -256,7 +258,7 @@ class _Session:
                     self.info("waiting for new images")
             if self._unsaved and now - self._saved_at >= self.options.save_every:
                 self.save(required=False)
-            items = self.stream.take(self.learner.config.stream_batch)
+            items = self.stream.take(size)
 
     def _finish(self) -> None:
         """Learn from the last incomplete minibatch; a single image that batch norm cannot take alone stays pending."""
