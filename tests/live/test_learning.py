@@ -593,6 +593,23 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
     assert asked == [pytest.approx(target)]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"minutes": 1.0}, "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller"),
+        ({"minutes": 4.0}, None),
+        ({"images_per_second": 7.0}, "this machine learns from fewer than 7 img/s"),
+    ],
+)
+def test_a_machine_that_is_too_slow_is_told_of_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], options: dict[str, object], said: str | None
+) -> None:
+    monkeypatch.setattr("ocssl.live.learning.autotune", lambda target, given: ({**TINY, **given}, 0.09))
+    learn(write_frames(tmp_path / "frames", range(20)), tmp_path / "state", info=lambda line: None, **options)
+    told = [line for line in warnings if "minutes" in line.partition(";")[0] or "this machine" in line]
+    assert [line[: len(said or "")] for line in told] == ([] if said is None else [said])
+
+
 def test_a_small_network_of_the_users_choice_is_told_of_too(tmp_path: Path, warnings: list[str]) -> None:
     quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state")
     assert any("--backbone resnet18 or with a pretrained network gets better features" in line for line in warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -424,11 +425,21 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
         remedy = "--backbone resnet18" if "backbone" in given else remedy
         what = f"{settings['backbone']} is a small network for photographs"
         warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
-    if rate is not None and rate < target and not in_time:
-        warn(f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait")
+    if rate is not None and rate < target:
+        slow = f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait"
+        warn(_too_long(count, rate, options.minutes) if in_time and count is not None else slow)
     if count is not None:
         _warn_of_heads_only(learner, count)
     return learner
+
+
+def _too_long(count: int, rate: float, minutes: float) -> str:
+    """What to say where so many images take longer than the time that was given."""
+    needed = f"{number_of(count, 'image')} need about {number_of(math.ceil(count / rate / 60), 'minute')} here"
+    return (
+        f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller network or --image-size is faster, "
+        "and this one may be stopped at any time: the same command goes on"
+    )
 
 
 def _warn_of_heads_only(learner: Learner, count: int) -> None:
