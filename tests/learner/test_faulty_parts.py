@@ -135,6 +135,21 @@ class CountsOnTheHost(CountsInAStep):
         self.count = seen
 
 
+class NeverRestored(CountsOnTheHost):
+    """Its counter is saved, and decides what happens later than in a check."""
+
+    def load_host_state(self, state):
+        pass
+
+    def penalty(self, step):
+        return {}
+
+
+class TensorOnTheHost(ExperienceReplay):
+    def host_state(self):
+        return {"n": torch.zeros(())}
+
+
 class ReadsTheLength(ExperienceReplay):
     def mix(self, views, batch, generator):
         return views * (1 + self.filled / 100)
@@ -149,6 +164,11 @@ class ReadsTheLength(ExperienceReplay):
     [
         (CountsInAStep, r"a step changes \['count'\] of host_state\(\), but .* change them in on_host\(\)"),
         (CountsOnTheHost, r"a step reads \['count'\] of host_state\(\), .* keep them in a buffer"),
+        (NeverRestored, r"loaded differs, in \['count'\] of host_state\(\); restore them in load_host_state\(\)"),
+        (
+            TensorOnTheHost,
+            r"TensorOnTheHost.host_state\(\) must return numbers, not Tensor for 'n'; keep tensors in buffers",
+        ),
         (ReadsTheLength, r"a step reads len\(\) or seen of the memory, .* memory.arrived in a strategy"),
         (ChangesTheStream, r"ChangesTheStream.compose\(\) changes tensors that it is given"),
         (ChangesViews, r"ChangesViews.mix\(\) changes tensors that it is given"),

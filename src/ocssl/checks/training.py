@@ -67,6 +67,7 @@ def check_strategy(name: str, **settings: Any) -> None:
     """
     _knows_its_defaults(strategies.registry.get(name, settings.get("variant", "default")))
     for check in (
+        _has_numbers_on_the_host,
         _augments,
         _leaves_what_it_is_given,
         _trains,
@@ -88,6 +89,15 @@ Build = Callable[..., Learner]
 def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
     unknown = [name for name in kind.defaults if name.rpartition(".")[2] not in config.settings()]
     assert not unknown, f"{kind.__name__}.defaults names settings that no part has: {unknown}"
+
+
+def _has_numbers_on_the_host(build: Build) -> None:
+    strategy = build().train_state.strategy
+    for key, value in strategy.host_state().items():
+        assert isinstance(value, int | float), (
+            f"{type(strategy).__name__}.host_state() must return numbers, not {type(value).__name__} for '{key}'; keep "
+            "tensors in buffers"
+        )
 
 
 def _augments(build: Build) -> None:
@@ -225,7 +235,9 @@ def _goes_on_after_saving(build: Build) -> None:
     stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:26])  # memory overwritten, two pending
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
-        resumed = Learner.load(folder).partial_fit(stream[26:])
+        resumed = Learner.load(folder)
+    _assert_same(stopped, resumed, "a learner that was saved and loaded differs")
+    resumed.partial_fit(stream[26:])
     advice = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
     _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", advice)
 
@@ -441,6 +453,8 @@ def _assert_same(one: Learner, other: Learner, complaint: str, advice: str = "")
     assert mine.keys() == theirs.keys(), f"{complaint}, in what they keep"
     different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
     assert not different, f"{complaint}, in {different[:5]}{advice and f'; {advice}'}"
+    changed = _changed(*(learner.train_state.strategy.host_state() for learner in (one, other)))
+    assert not changed, f"{complaint}, in {changed} of host_state(); restore them in load_host_state()"
     assert (one.budget, one.seen) == (other.budget, other.seen), f"{complaint}, in what was spent or seen"
     assert torch.equal(one.encode(small_stream(5, 9)), other.encode(small_stream(5, 9))), f"{complaint}, in features"
 
