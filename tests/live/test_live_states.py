@@ -176,6 +176,29 @@ def test_a_last_save_that_fails_says_how_to_go_on(tmp_path: Path, monkeypatch: p
     assert_alike(quiet_learn(frames, tmp_path / "state"), by_hand(list(range(8))))
 
 
+def test_a_full_disk_is_told_with_the_room_that_a_save_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    real = Learner.save
+
+    def full(*_: object) -> None:
+        raise CheckpointError("could not save: No space left on device (os error 28)")
+
+    monkeypatch.setattr(Learner, "save", full)
+    with pytest.raises(CheckpointError, match=r"\(os error 28\)$"):  # nothing was saved yet, so no size is known
+        quiet_learn(frames, state)
+    monkeypatch.setattr(Learner, "save", real)
+    quiet_learn(frames, state)
+    needed = [p.stat().st_size for place in ("checkpoints", "encoder") for p in (state / place).rglob("*.*")]
+    monkeypatch.setattr(Learner, "save", full)
+    with pytest.raises(
+        CheckpointError, match=rf"\(os error 28\); about {-(-sum(needed) // 10**6)} MB are needed; the save"
+    ):
+        quiet_learn(frames, state)
+    assert "MB are needed; learning goes on and saving is tried again" in warnings[-1]
+
+
 def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> None:
     frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
     quiet_learn(frames, state)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from ocssl.live.seen import SeenIndex, count_images
 
 INDEX_FILES = ("ledger.sqlite", "ledger.sqlite-journal")
 SQLITE = b"SQLite format 3\0"
+FULL = ("no space left", "disk is full", "quota exceeded")  # what the system, libraries and SQLite say, in lower case
 Position = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
@@ -128,6 +130,19 @@ class StateFolder:
 
     def save(self, learner: Learner, cursor: Cursor, index: SeenIndex, gate: Gate) -> None:
         """Save everything, then publish the encoder, so that a restart never falls behind a published encoder."""
+        try:
+            self._save(learner, cursor, index, gate)
+        except CheckpointError as error:
+            if any(full in str(error).lower() for full in FULL) and (needed := self._last_size()):
+                raise CheckpointError(f"{error}; about {math.ceil(needed / 1e6):,} MB are needed") from error
+            raise
+
+    def _last_size(self) -> int:
+        """Bytes of the last checkpoint and of the published encoder, which stay until the next ones are complete."""
+        places = (*self._checkpoints.complete()[-1:], self.path / "encoder")
+        return sum(path.stat().st_size for place in places for path in place.rglob("*") if path.is_file())
+
+    def _save(self, learner: Learner, cursor: Cursor, index: SeenIndex, gate: Gate) -> None:
         index.commit()
         cursor.noted = index.size
         state = asdict(SavedState(cursor, self.metrics.sync()))
