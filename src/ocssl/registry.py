@@ -184,6 +184,12 @@ class Registry(Generic[T]):
                 plugins.note(f"{self.kind} {name}", point.module)
         return self._variants.get((name, variant), self._entries[name])
 
+    def describe(self, part: object) -> str:
+        """The kind and the registered name of a part, as ``strategy 'er'``; of one without a name, its class."""
+        variants = ((name, entry) for (name, _), entry in self._variants.items())
+        name = next((name for name, entry in (*self._entries.items(), *variants) if entry is part), None)
+        return f"{self.kind} {getattr(part, '__name__', part) if name is None else repr(name)}"
+
     def modules(self, name: str) -> set[str]:
         """The plugins that a registered name comes from; none for a part of ocssl."""
         entries = [self._entries.get(name), *(e for (entry, _), e in self._variants.items() if entry == name)]

@@ -102,3 +102,41 @@ def test_another_anneal_after_loading_begins_when_it_is_asked_for(tmp_path) -> N
 def test_an_anneal_has_to_be_planned() -> None:
     with pytest.raises(ConfigError, match=r"anneal is 0; set the number of steps, e.g. anneal=500"):
         small_learner("er").anneal()
+
+
+class Halving:
+    """The learning rate falls by half in every step."""
+
+    def __init__(self) -> None:
+        self.rate = torch.ones(())
+
+    def next(self):
+        return self.rate.div_(2)
+
+    def state_dict(self):
+        return {"halving.rate": self.rate}
+
+
+@pytest.fixture
+def own_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scheduled(SGD):
+        def __init__(self, parameters, options, *, fused=False) -> None:
+            super().__init__(parameters, options, fused=fused)
+            self.schedule = Halving()
+
+    monkeypatch.setitem(registry._entries, "scheduled", Scheduled)
+
+
+@pytest.mark.usefixtures("own_schedule")
+@pytest.mark.parametrize("settings", [{"warmup": 5}, {"anneal": 5}])
+def test_an_optimiser_with_a_schedule_of_its_own_refuses_the_settings_of_the_other(settings: dict[str, int]) -> None:
+    message = "optimizer 'scheduled' has a schedule of its own and does not read warmup and anneal; leave them out"
+    with pytest.raises(ConfigError, match=message):
+        small_learner("er", optimizer="scheduled", **settings)
+
+
+@pytest.mark.usefixtures("own_schedule")
+def test_an_optimiser_with_a_schedule_of_its_own_does_not_anneal() -> None:
+    learner = small_learner("er", optimizer="scheduled").partial_fit(small_stream(8))
+    with pytest.raises(ConfigError, match="optimizer 'scheduled' has a schedule of its own and cannot anneal"):
+        learner.anneal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +67,20 @@ class Optimizer:
         self._groups: list[tuple[Sequence[int], Tensor | None]] = [(range(len(self.parameters)), None)]
         self._present: Sequence[int] = self._groups[0][0]
 
+    @property
+    def schedule(self) -> Any:
+        """Of the learning rate: :class:`Plateau`, or an object with its ``next()`` and ``state_dict()``; None: none."""
+        return self._schedule
+
+    @schedule.setter
+    def schedule(self, schedule: Any) -> None:
+        if not isinstance(schedule, Plateau | None) and (self.options.warmup or self.options.anneal):
+            raise ConfigError(
+                f"{registry.describe(type(self))} has a schedule of its own and does not read warmup and anneal; leave "
+                "them out"
+            )
+        self._schedule = schedule
+
     def divide(self, groups: Sequence[ParameterGroup]) -> None:
         """Give parameters a share of the learning rate; those in no group have all of it.
 
@@ -122,6 +137,8 @@ class Optimizer:
 
     def anneal(self) -> None:
         """Let the learning rate fall to 0 in the next steps; then it is back at ``lr``."""
+        if not isinstance(self.schedule, Plateau | None):
+            raise ConfigError(f"{registry.describe(type(self))} has a schedule of its own and cannot anneal")
         if self.schedule is None or not self.options.anneal:
             raise ConfigError("this learner's anneal is 0; set the number of steps, e.g. anneal=500")
         self.schedule.begin_anneal()
