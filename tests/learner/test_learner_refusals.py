@@ -35,9 +35,9 @@ SETTINGS = [
     ({"backbone": "resnet18-w8", "width": 16}, "backbone 'resnet18-w8' sets width; leave one of them out"),
     ({"device": "tpu9"}, "device 'tpu9' cannot be used"),
     ({"batch": 2}, r"batch \(2\) must be at least stream_batch \(4\)"),
-    ({"batch": 4}, "must be larger than stream_batch"),
+    ({"batch": 4}, r"strategy 'er' adds replay samples to .* batch \(4\) must be larger than stream_batch"),
     ({"batch": 8.5}, "batch must be a whole number"),
-    ({"strategy": "finetune", "batch": 8}, "must equal stream_batch"),
+    ({"strategy": "finetune", "batch": 8}, "strategy 'finetune' trains on stream .* must equal stream_batch"),
     ({"strategy": "lump", "batch": 8}, "must equal stream_batch"),
     ({"strategy": "finetune", "batch": 4, "memory": "fifo"}, "keeps no memory"),
     (

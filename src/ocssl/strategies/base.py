@@ -283,12 +283,12 @@ class Strategy(nn.Module):
             raise ConfigError(f"{cls.__name__} replays ('{cls.composition}') and needs a default_memory, e.g. 'fifo'")
         if cls.composition in ("stream", "mixed") and batch != stream_batch:
             raise ConfigError(
-                f"{cls.__name__} trains on stream minibatches only: batch ({batch}) must equal "
+                f"{registry.describe(cls)} trains on stream minibatches only: batch ({batch}) must equal "
                 f"stream_batch ({stream_batch})"
             )
         if cls.composition == "stream+replay" and batch <= stream_batch:
             raise ConfigError(
-                f"{cls.__name__} adds replay samples to the stream minibatch: batch ({batch}) must be "
+                f"{registry.describe(cls)} adds replay samples to the stream minibatch: batch ({batch}) must be "
                 f"larger than stream_batch ({stream_batch})"
             )
         return {"stream": 0, "stream+replay": batch - stream_batch}.get(cls.composition, batch)
