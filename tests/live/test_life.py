@@ -243,3 +243,14 @@ def test_a_source_whose_images_were_all_refused_counts_none_as_learned_from(tmp_
     told = [text for name, text in life(state) if name == "source"]
     assert told[1] == f"folder:{bad.resolve()}: 0 images, 3 refused"
     assert load(state / "encoder").facts["sources"] == {"folder:bad": 0, "folder:frames": 8}
+
+
+def test_images_that_wait_for_a_full_minibatch_are_told(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(9)), tmp_path / "state"
+    quiet_learn(frames, state, variant="authors")  # whose batch norm cannot take the last image alone
+    told = dict(life(state))
+    assert told["source"].endswith("frames: 9 images")
+    assert told["learned"].startswith("from 8 images (1 more waits for the next ones), 2 steps, CBP ")
+    next(state.glob("checkpoints/*/learner/*.safetensors")).write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="learner' cannot be read as a saved learner"):
+        [*life(state)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ocssl import checkpoint, data
@@ -47,11 +48,11 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     """Facts of a state by name, in the order in which they are shown; the last ones, without a name, are a table."""
     folder = Path(path)
 
-    def read(saved: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def read(saved: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], int]:
         learner, gate = (_facts(saved / kind / f"{kind}.json") for kind in ("learner", KIND))
-        return learner, gate, CheckpointFolder(folder).read_state(saved)["place"]
+        return learner, gate, CheckpointFolder(folder).read_state(saved)["place"], _pending(saved / "learner")
 
-    learner, gate, place = _of_last(folder, read)
+    learner, gate, place, pending = _of_last(folder, read)
     settings = learner["config"]
     parts = ", ".join(str(settings[name]) for name in ("strategy", "method", "memory", "optimizer") if settings[name])
     yield "learner", f"{network_name(settings)}, {parts}"
@@ -62,9 +63,10 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
         learned, refused = count_images(folder / "ledger.sqlite", place["noted"], source, taken)
         yield "source", f"{source}: {number_of(learned, 'image')}{f', {refused:,} refused' if refused else ''}"
     cost = learner["budget"]
+    waits = f" ({pending:,} more {'waits' if pending == 1 else 'wait'} for the next ones)" if pending else ""
     yield (
         "learned",
-        f"from {number_of(learner['seen'], 'image')}, {number_of(cost['steps'], 'step')}, CBP {cost['spent']:,}",
+        f"from {number_of(learner['seen'], 'image')}{waits}, {number_of(cost['steps'], 'step')}, CBP {cost['spent']:,}",
     )
     back = (
         f"; learning went back {number_of(gate['halvings'], 'time')}, each with half of it" if gate["halvings"] else ""
@@ -198,6 +200,15 @@ def _of_last(path: str | Path, read: Callable[[Path], _Found]) -> _Found:
 
 def _last(path: str | Path) -> Path:
     return CheckpointFolder(Path(path) / "checkpoints").complete()[-1]
+
+
+def _pending(learner: Path) -> int:
+    """Images of a saved learner that wait for a full minibatch, from the head of its file of tensors."""
+    try:
+        with safe_open(next(learner.glob("*.safetensors"), learner), "pt") as file:
+            return int(file.get_slice("pending").get_shape()[0])
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"'{learner}' cannot be read as a saved learner: {error}") from error
 
 
 def _facts(index: Path) -> dict[str, Any]:
