@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -60,7 +61,7 @@ class Learner:
     it, and the strategy ``adapt``, unless you choose parts. The configuration is fixed: :attr:`config` holds every
     setting, defaults filled in.
 
-    One thread may learn while others transform or save; each waits until a minibatch of another is over. A second
+    One thread may learn while others transform, save or copy; each waits until a minibatch of another is over. A second
     :meth:`partial_fit` meanwhile is refused.
 
     >>> import numpy as np
@@ -477,7 +478,19 @@ class Learner:
         self._pending = tensors["pending"].to(train_state.device)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_learning", "_process")}
+        """A copy, since pickle reads it after this call, when another thread may learn again."""
+        return self._copied({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Learner:
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__setstate__(self._copied(memo))
+        return made
+
+    def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
+        """Everything but locks, of a moment between two minibatches; tensors share memory as the originals do."""
+        kept = ("_lock", "_learning", "_process")
+        with self._lock:
+            return copy.deepcopy({name: value for name, value in vars(self).items() if name not in kept}, memo)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())

@@ -98,7 +98,30 @@ def bits(network: torch.nn.Module) -> bytes:
     return b"".join(tensor.numpy().tobytes() for tensor in network.state_dict().values())
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def repickled(learner: ocssl.Learner) -> ocssl.Learner:
+    made: ocssl.Learner = pickle.loads(pickle.dumps(learner))
+    return made
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
+def test_a_copy_that_another_thread_makes_is_of_a_moment_between_two_minibatches(duplicate) -> None:
+    learner, copies = small_learner("cla-e", backbone="convnet-w32"), []
+    moments = {0: bits(learner.train_state.encoder)}
+
+    def duplicated() -> None:
+        copies.append(duplicate(learner))
+        sleep(0.001)
+
+    with meanwhile(duplicated):
+        learner.partial_fit(
+            small_stream(160), callback=lambda it: moments.update({it.seen: bits(it.train_state.encoder)})
+        )
+    assert len(copies) > 4
+    assert all(bits(made.train_state.encoder) == moments[made.seen] for made in copies)
+    assert_same_networks(learner, next(made for made in copies if made.pending).flush())
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
 @pytest.mark.parametrize("strategy", ["cla-e", "adapt"])
 def test_a_copy_goes_on_by_itself(strategy: str, duplicate: Callable[[ocssl.Learner], ocssl.Learner]) -> None:
     first = {"heads_first": 12} if strategy == "adapt" else {}  # the backbone begins to learn in the copy
@@ -110,7 +133,7 @@ def test_a_copy_goes_on_by_itself(strategy: str, duplicate: Callable[[ocssl.Lear
     assert_same_networks(twin, learner.partial_fit(small_stream(20, seed=1)))
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
 def test_a_copy_with_a_backbone_of_ones_own_is_saved_as_the_original_is(duplicate, tmp_path) -> None:
     backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 8))
     twin = duplicate(small_learner("er", backbone=backbone).partial_fit(small_stream(8)))
