@@ -161,6 +161,24 @@ def test_a_tensor_with_channels_last_is_recognised():
     refused(torch.zeros(5, SIZE, SIZE, 3), "(channels last? permute it, or pass an array)")
 
 
+def test_what_is_nearly_an_image_is_refused_with_the_way_to_make_it_one():
+    array = pixels()
+    for images in (array.astype(np.int64), [*array.astype(np.int64)]):
+        refused(images, "int64", "; if they reach from 0 to 255, use .astype(np.uint8)")
+    refused(channels_first(array).long(), "torch.int64; if they reach from 0 to 255, use .to(torch.uint8)")
+    refused([b"encoded"], "item 0 is bytes: open it with PIL.Image.open(io.BytesIO(…))")
+    refused(channels_first(array)[0], f"not (3, {SIZE}, {SIZE}) (one image? add an axis: images[None])")
+    for images in ([*array.astype(np.float32)], [*channels_first(array).float()], array.astype(np.float64)[:, 1:]):
+        refused(images, "item 0", "not in [0, 1]; divide them by 255")
+    refused([array[0] - 300.0], "not in [0, 1]; clip or rescale them")
+    refused([array[0] * np.nan], "not in [0, 1]; replace NaN and infinity")
+
+
+def test_a_list_takes_tensors_of_bfloat16():
+    given = torch.tensor([0.0, 0.25, 0.5, 1.0]).repeat(16).reshape(SIZE, SIZE).expand(3, SIZE, SIZE)
+    assert torch.equal(as_uint8([given.bfloat16()], SIZE), as_uint8([given], SIZE))
+
+
 @pytest.mark.parametrize("path", ["a.jpg", Path("a.jpg")])
 def test_a_path_alone_is_told_to_come_in_a_list(path):
     refused(path, "put a path into a list")

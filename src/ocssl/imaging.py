@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +154,8 @@ def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: Pi
             f"paths, not {type(images).__name__}{hint}"
         )
     if tensor.ndim != 4 or tensor.shape[1] != 3:
-        hint = " (channels last? permute it, or pass an array)" if tensor.shape[-1:] == (3,) else ""
+        one = " (one image? add an axis: images[None])" if tensor.ndim == 3 and len(tensor) == 3 else ""
+        hint = " (channels last? permute it, or pass an array)" if tensor.shape[-1:] == (3,) else one
         raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}{hint}")
     if len(tensor) == 0:
         raise InputError("the batch of images is empty")
@@ -208,7 +209,9 @@ def open_image(picture: Picture, pixel_range: PixelRange | None = None) -> Image
     if isinstance(picture, np.ndarray):
         picture = _eight_bits(picture, pixel_range)
         if picture.dtype != np.uint8:
-            raise BadImage(f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]")
+            raise BadImage(
+                f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]{_cast(picture.dtype)}"
+            )
         return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)
     if isinstance(picture, Path):
         facts = picture.stat()
@@ -409,7 +412,7 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
     if pixels.dtype in (np.float16, np.float32, np.float64) and pixels.size:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
-            raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]")
+            raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]; {_rescale(low, high)}")
         return _scaled(pixels, (0, 1), _check_bits)
     return pixels
 
@@ -454,7 +457,9 @@ def _reason(error: Exception) -> str:
 def _as_batch(array: np.ndarray) -> np.ndarray:
     """An array of one image or of several as ``(n, h, w)`` or ``(n, h, w, 1|3|4)``."""
     if array.dtype not in (np.uint8, np.uint16, np.float16, np.float32, np.float64):
-        raise InputError(f"images must be uint8, uint16 or float in [0, 1]; this array is {array.dtype}")
+        raise InputError(
+            f"images must be uint8, uint16 or float in [0, 1]; this array is {array.dtype}{_cast(array.dtype)}"
+        )
     if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
         array = array[None]
     if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3, 4)):
@@ -469,13 +474,15 @@ def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range:
     for i, image in enumerate(images):
         picture = Path(image) if isinstance(image, str) else image
         if isinstance(image, Tensor) and image.ndim == 3:
-            picture = image.detach().cpu().numpy().transpose(1, 2, 0)
+            unknown = image.is_floating_point() and image.dtype not in (torch.float16, torch.float32, torch.float64)
+            picture = (image.float() if unknown else image).detach().cpu().numpy().transpose(1, 2, 0)  # e.g. bfloat16
         misshapen = isinstance(picture, np.ndarray) and not _is_one_image(picture.shape)
         if misshapen or not isinstance(picture, (Image.Image, np.ndarray, Path)):
             shape = f" {tuple(image.shape)}" if isinstance(image, (np.ndarray, Tensor)) else ""
+            hint = ": open it with PIL.Image.open(io.BytesIO(…))" if isinstance(image, bytes) else ""
             raise InputError(
                 "a list of images must hold PIL images, arrays (h, w, 3), tensors (3, h, w) or paths; "
-                f"item {i} is {type(image).__name__}{shape}"
+                f"item {i} is {type(image).__name__}{shape}{hint}"
             )
         try:
             found[i] = decode(picture, image_size, fit, pixel_range)
@@ -498,11 +505,26 @@ def _to_bytes(tensor: Tensor) -> Tensor:
     if tensor.dtype == torch.uint8:
         return tensor.contiguous()
     if not tensor.is_floating_point():
-        raise InputError(f"images must be uint8 or float in [0, 1]; these are {tensor.dtype}")
+        raise InputError(
+            f"images must be uint8 or float in [0, 1]; these are {tensor.dtype}; if they reach from 0 to 255, use "
+            ".to(torch.uint8)"
+        )
     low, high = (value.item() for value in tensor.aminmax())
     if low != low or high != high:
         raise InputError("images contain NaN")
     if low < 0 or high > 1:
-        fix = "divide them by 255" if low >= 0 and 2 <= high <= 255 else "clip or rescale them"
-        raise InputError(f"float images must lie in [0, 1]; these reach from {low:.7g} to {high:.7g}; {fix}")
+        reach = f"these reach from {low:.7g} to {high:.7g}"
+        raise InputError(f"float images must lie in [0, 1]; {reach}; {_rescale(low, high)}")
     return (tensor * 255).round().to(torch.uint8).contiguous()
+
+
+def _cast(dtype: np.dtype[Any]) -> str:
+    """How pixels of a type that is not read become uint8, to be put behind the type's name."""
+    return "; if they reach from 0 to 255, use .astype(np.uint8)" if np.issubdtype(dtype, np.integer) else ""
+
+
+def _rescale(low: float, high: float) -> str:
+    """How floats outside of [0, 1] come into it."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "replace NaN and infinity"
+    return "divide them by 255" if low >= 0 and 2 <= high <= 255 else "clip or rescale them"
