@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from test_sgd import gradients, parameters
+from torch import nn
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
 from ocssl.checks.training import _assert_same
 from ocssl.errors import ConfigError
-from ocssl.optim import LARS, SGD, AdamW, Optimizer, registry
+from ocssl.optim import LARS, SGD, AdamW, Optimizer, ParameterGroup, registry
 
 
 def test_adamw_takes_the_steps_of_torch() -> None:
@@ -102,6 +103,32 @@ def test_another_anneal_after_loading_begins_when_it_is_asked_for(tmp_path) -> N
 def test_an_anneal_has_to_be_planned() -> None:
     with pytest.raises(ConfigError, match=r"anneal is 0; set the number of steps, e.g. anneal=500"):
         small_learner("er").anneal()
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (lambda a, b, share: None, r"groups\(\) of the strategy must return a list of ParameterGroup.*, not NoneType"),
+        (lambda a, b, share: [([a], share)], "must return a list of ParameterGroup.*, not one of tuple"),
+        (lambda a, b, share: [ParameterGroup([a], 0.5)], "must give shares as tensors of one number, .*, not 0.5"),
+        (lambda a, b, share: [ParameterGroup([a], share[None])], r"tensors of one number, .*, not one of shape \(1,\)"),
+        (
+            lambda a, b, share: [ParameterGroup([nn.Parameter(torch.ones(3, 2))], share)],
+            r"has a parameter of shape \(3, 2\) that is not trained; leave it out",
+        ),
+        (
+            lambda a, b, share: [ParameterGroup([a, b], share), ParameterGroup([b], share)],
+            r"has the parameter of shape \(4,\) more than once; put it into one group",
+        ),
+        (lambda a, b, share: [ParameterGroup([a, a], share)], "more than once"),
+        (lambda a, b, share: [ParameterGroup([("a", a)], share)], "has a parameter of type tuple that is not trained"),
+    ],
+)
+def test_groups_that_could_not_be_updated_are_refused(groups, message: str) -> None:
+    first, second = nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(4))
+    optimizer = SGD([first, second], SGD.Options())
+    with pytest.raises(ConfigError, match=message):
+        optimizer.divide(groups(first, second, torch.tensor(0.5)))
 
 
 class Halving:

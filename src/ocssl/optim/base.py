@@ -94,7 +94,7 @@ class Optimizer:
         (0.5, 0.95)
         """
         numbers = {parameter: i for i, parameter in enumerate(self.parameters)}
-        divided = [([numbers[parameter] for parameter in group.parameters], group.share) for group in groups]
+        divided = _members(groups, numbers)
         taken = {i for members, _ in divided for i in members}
         self._groups = [([i for i in numbers.values() if i not in taken], None), *divided]
 
@@ -151,6 +151,38 @@ class Optimizer:
         """Copy a saved state into :meth:`state_dict`."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
+
+
+def _members(groups: object, trained: Mapping[nn.Parameter, int]) -> list[tuple[list[int], Tensor]]:
+    """The numbers of each group's parameters and its share; refused where an update would fail or move one twice."""
+    culprit = "groups() of the strategy"
+    must = f"{culprit} must return a list of ParameterGroup(parameters, share), not"
+    if not isinstance(groups, list | tuple):
+        raise ConfigError(f"{must} {type(groups).__name__}")
+    divided: list[tuple[list[int], Tensor]] = []
+    taken: set[int] = set()
+    for group in groups:
+        if not isinstance(group, ParameterGroup):
+            raise ConfigError(f"{must} one of {type(group).__name__}")
+        members: list[int] = []
+        if not isinstance(group.share, Tensor) or group.share.ndim:
+            what = f"one of shape {tuple(group.share.shape)}" if isinstance(group.share, Tensor) else repr(group.share)
+            raise ConfigError(f"{culprit} must give shares as tensors of one number, torch.tensor(0.1), not {what}")
+        for parameter in group.parameters:
+            what = (
+                f"of shape {tuple(parameter.shape)}"
+                if isinstance(parameter, Tensor)
+                else f"of type {type(parameter).__name__}"
+            )
+            number = trained.get(parameter)
+            if number is None:
+                raise ConfigError(f"{culprit} has a parameter {what} that is not trained; leave it out")
+            if number in taken:
+                raise ConfigError(f"{culprit} has the parameter {what} more than once; put it into one group")
+            taken.add(number)
+            members.append(number)
+        divided.append((members, group.share))
+    return divided
 
 
 registry.base = Optimizer
