@@ -178,7 +178,12 @@ def empty(lab: Path) -> str:
     return "which does not register it any more"
 
 
-@pytest.mark.parametrize("lose", [gone, empty])
+def leaving(lab: Path) -> str:
+    (lab / "mylab.py").write_text("raise SystemExit('needs a licence')")
+    return r"which cannot be imported \(SystemExit: needs a licence\)"
+
+
+@pytest.mark.parametrize("lose", [gone, empty, leaving])
 def test_a_learner_names_the_plugin_that_it_lacks(lab: Path, saved: Path, lose: Callable[[Path], str]) -> None:
     why = lose(lab)
     with pytest.raises(CheckpointError, match=f"strategy 'mine' comes from plugin module 'mylab', {why}; "):

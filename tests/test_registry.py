@@ -338,9 +338,16 @@ def test_a_module_of_the_environment_that_is_not_there_is_named(monkeypatch):
         assert str(refused.value) == message
 
 
-def test_a_module_of_the_environment_that_fails_is_named_with_the_first_line_of_why(own):
-    (own / "own_strategy_module.py").write_text("raise RuntimeError('half\\ndone')")
-    with pytest.raises(ConfigError, match=r"cannot import 'own_strategy_module' of OCSSL_PLUGINS: RuntimeError: half;"):
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise RuntimeError('half\\ndone')", "RuntimeError: half;"),
+        ("import sys\nsys.exit('needs a licence')", "SystemExit: needs a licence;"),
+    ],
+)
+def test_a_module_of_the_environment_that_fails_is_named_with_the_first_line_of_why(own, code: str, why: str):
+    (own / "own_strategy_module.py").write_text(code)
+    with pytest.raises(ConfigError, match=f"cannot import 'own_strategy_module' of OCSSL_PLUGINS: {why}"):
         strategies.registry.names()
 
 

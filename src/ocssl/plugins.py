@@ -100,14 +100,14 @@ def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> N
 def _import_or_refuse(module: str, what: str, here: bool) -> None:
     try:
         import_plugin(module, here=here)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         mend = "correct it, or put its folder on PYTHONPATH"
         if module.endswith(".py"):
             mend = f"name the module, {Path(module).stem}, in its folder or with that folder on PYTHONPATH"
         raise ConfigError(f"cannot import {what}: {reason(error)}; {mend}") from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: Exception | SystemExit) -> str:
     """An exception as one line."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -239,7 +239,7 @@ def _why_not(module: str) -> str | None:
     if module != SCRIPT:
         try:
             import_plugin(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return reason(error)
     return None
 
