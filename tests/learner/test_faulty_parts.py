@@ -65,6 +65,25 @@ class ChangesFeatures(ExperienceReplay):
         output.features.projected.zero_()
 
 
+class ChangesViewsInEncode(ExperienceReplay):
+    def encode(self, encoder, views, joint):
+        return super().encode(encoder, views.mul_(0.9), joint)
+
+
+class ChangesPlainImages(ExperienceReplay):
+    insert_at = "before"
+
+    def features_before(self, plain, encoder):
+        plain.clamp_(min=0)
+        return {}
+
+
+class ChangesWhatAStepLeft(ExperienceReplay):
+    def features_after(self, output):
+        output.features.projected.div_(output.features.projected.norm(dim=-1, keepdim=True))
+        return super().features_after(output)
+
+
 class Branching(ExperienceReplay):
     def penalty(self, step):
         features = step.features.projected
@@ -173,6 +192,9 @@ class ReadsTheLength(ExperienceReplay):
         (ChangesTheStream, r"ChangesTheStream.compose\(\) changes tensors that it is given"),
         (ChangesViews, r"ChangesViews.mix\(\) changes tensors that it is given"),
         (ChangesImages, r"ChangesImages.losses\(\) changes tensors that it is given"),
+        (ChangesViewsInEncode, r"ChangesViewsInEncode.encode\(\) changes tensors that it is given"),
+        (ChangesPlainImages, r"ChangesPlainImages.features_before\(\) changes tensors that it is given"),
+        (ChangesWhatAStepLeft, r"ChangesWhatAStepLeft.features_after\(\) changes tensors that it is given"),
         (ChangesFeatures, r"ChangesFeatures.after_step\(\) changes tensors that it is given"),
         (Branching, r"reads values of a tensor on the host, by __bool__\(\)"),
         (Masking, "reads values of a tensor on the host, by an index of booleans"),

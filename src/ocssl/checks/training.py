@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
+from inspect import signature
 from typing import Any
 
 import torch
@@ -173,10 +174,13 @@ def _leaves_what_it_is_given(build: Build) -> None:
         _guard(strategy.method, "loss", _given_to_a_loss)
     _guard(strategy, "compose", lambda stream: [stream])
     _guard(strategy, "mix", lambda views: [views])
+    _guard(strategy, "encode", lambda encoder, views, joint: [views])
     _guard(strategy, "losses", _given_to_a_loss)
+    _guard(strategy, "features_before", lambda plain: [plain])
+    _guard(strategy, "features_after", _left_by_a_step)
     for part in (strategy.method, strategy, kept):
         if part is not None:
-            _guard(part, "after_step", lambda output: [output.batch.images, output.views, output.features.projected])
+            _guard(part, "after_step", _left_by_a_step)
     learner.partial_fit(small_stream(20))
 
 
@@ -185,14 +189,19 @@ def _given_to_a_loss(step: Step) -> list[Tensor]:
     return [step.batch.images, step.views, features.backbone, features.projected, *step.batch.recalled.values()]
 
 
-def _guard(part: object, hook: str, read: Callable[[Any], list[Tensor]]) -> None:
-    """Let a hook of one object fail where it changes the tensors of its first argument."""
-    call = getattr(part, hook)
+def _left_by_a_step(output: StepOutput) -> list[Tensor]:
+    features = output.features
+    return [output.batch.images, output.views, features.backbone, features.projected]
 
-    def guarded(given: Any, *others: Any) -> Any:
-        before = [tensor.detach().clone() for tensor in read(given)]
-        result = call(given, *others)
-        same = all(torch.equal(tensor, old) for tensor, old in zip(read(given), before, strict=True))
+
+def _guard(part: object, hook: str, read: Callable[..., list[Tensor]]) -> None:
+    """Let a hook of one object fail where it changes the tensors that are read of its first arguments."""
+    call, count = getattr(part, hook), len(signature(read).parameters)
+
+    def guarded(*given: Any) -> Any:
+        before = [tensor.detach().clone() for tensor in read(*given[:count])]
+        result = call(*given)
+        same = all(torch.equal(tensor, old) for tensor, old in zip(read(*given[:count]), before, strict=True))
         assert same, f"{type(part).__name__}.{hook}() changes tensors that it is given; change a copy"
         return result
 
