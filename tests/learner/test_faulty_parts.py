@@ -399,6 +399,22 @@ class OwnRate(Optimizer):
             parameter -= self.options.lr * gradient
 
 
+class Ascending(Optimizer):
+    @torch.no_grad()
+    def update(self, lr):
+        for parameter, gradient, _ in self.moved():
+            parameter += lr * gradient
+
+
+class OnlyOnOrOff(Optimizer):
+    """Does not move what has a learning rate of 0, and takes its own rate otherwise."""
+
+    @torch.no_grad()
+    def update(self, lr):
+        for parameter, gradient, _ in self.moved():
+            parameter -= torch.where(torch.as_tensor(lr) > 0, self.options.lr, 0.0) * gradient
+
+
 class Unsaved(SGD):
     def moments(self):
         return {}
@@ -430,6 +446,8 @@ def test_every_optimiser_keeps_the_contract(name: str, settings: dict[str, int])
     [
         (MovesAll, "a parameter moved whose group has a learning rate of 0"),
         (OwnRate, "a parameter moved whose group has a learning rate of 0"),
+        (Ascending, "parameters move along the gradient, which raises the loss; subtract lr times the gradient"),
+        (OnlyOnOrOff, "a parameter whose group has half of the learning rate moves as one that has all of it"),
         (Unsaved, "a restored optimiser goes on differently"),
         (Replaced, r"update\(\) replaces \['mean.0'"),
     ],

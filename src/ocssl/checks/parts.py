@@ -166,6 +166,8 @@ def check_optimizer(name: str, **options: Any) -> None:
     replaced = [key for key, tensor in subject.state_dict().items() if tensor is not before.get(key)]
     assert not replaced, f"update() replaces {replaced[:5]}; change moments in place, or a captured step reads old ones"
 
+    _moves_by_the_rate_of_its_group(kind, settings)
+
     copy = build()
     with torch.no_grad():
         for parameter, learned in zip(copy.parameters, subject.parameters, strict=True):
@@ -180,6 +182,24 @@ def check_optimizer(name: str, **options: Any) -> None:
     new = kind(subject.parameters, settings).moments()
     left = [key for key, tensor in subject.moments().items() if not torch.equal(tensor, new[key])]
     assert not left, f"reset() leaves {left[:5]} unlike a new optimiser's, by zeroing them; override it"
+
+
+def _moves_by_the_rate_of_its_group(kind: type[Optimizer], settings: Any) -> None:
+    """Of two equal parameters with equal gradients, one has half of the learning rate."""
+    whole, half = parameters = [nn.Parameter(torch.ones(4, 3)) for _ in range(2)]
+    gradient = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) + 0.1
+    optimizer = kind(parameters, settings)
+    optimizer.divide([ParameterGroup([half], torch.tensor(0.5))])
+    for _ in range(3):  # a schedule may begin at 0
+        for parameter in parameters:
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    along = [float(((parameter.detach() - 1) * gradient).sum()) for parameter in parameters]
+    assert max(along) < 0, "parameters move along the gradient, which raises the loss; subtract lr times the gradient"
+    assert not torch.equal(whole, half), (
+        "a parameter whose group has half of the learning rate moves as one that has all of it; move what moved() "
+        "returns by update()'s lr"
+    )
 
 
 def check_stream(name: str, **options: Any) -> None:
