@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ from ocssl.nn.dropout import drawing_from
 from ocssl.nn.ema import copy_weights
 from ocssl.optim import Optimizer
 from ocssl.strategies import Strategy
+
+T = TypeVar("T")
 
 NONFINITE_BITS = 16  # how many parts of a loss `nonfinite` can tell apart
 
@@ -166,12 +169,14 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     """
     strategy, encoder = state.strategy, state.encoder
     passes_before = sum(network.cbp for network in state.encoders)
-    batch = strategy.compose(stream, state.memory, state.generator)
+    batch = _returned(strategy, "compose", strategy.compose(stream, state.memory, state.generator), Batch)
     views = state.augment(batch.images, views=strategy.views, generator=state.generator)
-    mixed = strategy.mix(views, batch, state.generator)
+    mixed = _returned(strategy, "mix", strategy.mix(views, batch, state.generator), Tensor)
+    if len(mixed) != len(views):
+        raise ConfigError(f"{type(strategy).__name__}.mix() must return {len(views)} views, as many as it is given")
 
     with state.forward_pass():
-        features = strategy.encode(encoder, mixed, state.joint_views)
+        features = _returned(strategy, "encode", strategy.encode(encoder, mixed, state.joint_views), Features)
         small = state.small_features(batch, state.joint_views)
         step = Step(batch, mixed, features, state.generator, small)
         losses = strategy.losses(step)
@@ -198,6 +203,14 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
         if state.average is not None:
             state.average.update(strategy.deployed(encoder))
     return output
+
+
+def _returned(strategy: Strategy, hook: str, value: T, kind: type[T]) -> T:
+    """What a hook returned, refused where it is of another kind, such as None."""
+    if not isinstance(value, kind):
+        found, wanted = type(value).__name__, "columns by name" if kind is dict else f"a {kind.__name__}"
+        raise ConfigError(f"{type(strategy).__name__}.{hook}() must return {wanted}, not {found}")
+    return value
 
 
 def _total(losses: Mapping[str, Tensor]) -> Tensor:
@@ -231,6 +244,7 @@ def before_passes(state: TrainState, stream: Tensor) -> None:
     if state.memory is not None and state.strategy.insert_at == "before":
         with state.forward_pass():
             columns = state.strategy.features_before(state.augment.normalize(stream), state.encoder)
+        columns = _returned(state.strategy, "features_before", columns, dict)
         state.memory.insert(stream, columns, state.generator)
 
 
@@ -238,7 +252,7 @@ def before_passes(state: TrainState, stream: Tensor) -> None:
 def after_passes(state: TrainState, stream: Tensor, output: StepOutput) -> None:
     """After the passes: the others let them in now, with what the last pass knew of them."""
     if state.memory is not None and state.strategy.insert_at == "after":
-        columns = state.strategy.features_after(output)
+        columns = _returned(state.strategy, "features_after", state.strategy.features_after(output), dict)
         if output.sample_losses is not None:
             columns = {**columns, "losses": output.sample_losses[output.batch.fresh]}
         state.memory.insert(stream, columns, state.generator)

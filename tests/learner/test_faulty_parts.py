@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 
 from ocssl import augment, memory, methods, optim, strategies
 from ocssl.augment import Augmentation
-from ocssl.checks import check_memory, check_method, check_optimizer, check_strategy
+from ocssl.checks import check_memory, check_method, check_optimizer, check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Fifo, Memory
 from ocssl.methods import Method, SimCLR
-from ocssl.nn import backbones
+from ocssl.nn import Features, backbones
 from ocssl.optim import SGD, Optimizer
 from ocssl.options import Options
 from ocssl.strategies import ClaE, ExperienceReplay, Strategy
@@ -178,9 +179,43 @@ class ReadsTheLength(ExperienceReplay):
         return super().compose(stream, memory, generator)
 
 
+FEATURES = ("backbone", "projected")
+
+
+class Half(ExperienceReplay):
+    """Makes the passes of the second view without gradient."""
+
+    def encode(self, encoder, views, joint):
+        with torch.no_grad():
+            second = encoder(views[1:], joint)
+        first = encoder(views[:1], joint)
+        backbone, projected = (torch.cat([getattr(part, name) for part in (first, second)]) for name in FEATURES)
+        return Features(backbone, projected, joint)
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned", "message"),
+    [
+        ("compose", None, r"Odd.compose\(\) must return a Batch, not NoneType"),
+        ("mix", None, r"Odd.mix\(\) must return a Tensor, not NoneType"),
+        ("mix", torch.zeros(1, 4, 3, 8, 8), r"Odd.mix\(\) must return 2 views, as many as it is given"),
+        ("encode", None, r"Odd.encode\(\) must return a Features, not NoneType"),
+        ("features_after", None, r"Odd.features_after\(\) must return columns by name, not NoneType"),
+        ("features_before", None, r"Odd.features_before\(\) must return columns by name, not NoneType"),
+        ("columns", None, r"Odd.columns\(\) must return Columns by name, not NoneType"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned: object, message: str) -> None:
+    place = {"insert_at": "before"} if hook == "features_before" else {}
+    kind = type("Odd", (ExperienceReplay,), {hook: lambda self, *given: returned, **place})
+    with pytest.raises(ConfigError, match=message):
+        small_learner(faulty(kind)).partial_fit(small_stream(20))
+
+
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        (Half, "a step cost 12 CBP, but 24 are planned for it; let a gradient go through every view"),
         (CountsInAStep, r"a step changes \['count'\] of host_state\(\), but .* change them in on_host\(\)"),
         (CountsOnTheHost, r"a step reads \['count'\] of host_state\(\), .* keep them in a buffer"),
         (NeverRestored, r"loaded differs, in \['count'\] of host_state\(\); restore them in load_host_state\(\)"),
@@ -265,9 +300,21 @@ class Whitening(SimCLR):
         return super().loss(step) + factor.mean()
 
 
+class Masked(SimCLR):
+    """Passes masked views through the encoder once more."""
+
+    def begin(self, encoder):
+        self.encoder = (encoder,)
+
+    def loss(self, step):
+        masked = self.encoder[0](step.views * 0.5, step.features.joint)
+        return super().loss(step) + super().loss(replace(step, features=masked))
+
+
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        (Masked, r"Masked.loss\(\) makes backward passes of its own, which a method cannot; make them in encode\(\)"),
         (Normalizing, r"Normalizing.after_step\(\) changes tensors that it is given"),
         (Dividing, r"Dividing.loss\(\) changes tensors that it is given"),
         (Whitening, r"by linalg_cholesky\(\), .* use a function of torch.linalg that ends in _ex"),

@@ -255,6 +255,8 @@ def _counts_its_budget(build: Build) -> None:
     """Count at every network of the backbone's kind the rows through which a gradient goes."""
     learner = build()
     train_state, rows, counted = learner.train_state, [Fraction(0)], 0
+    if train_state.strategy.method is not None:
+        _makes_no_passes(train_state.strategy.method, train_state.encoders)
 
     def passed(network: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         def arrived(gradient: Tensor) -> None:
@@ -289,12 +291,32 @@ def _counts_its_budget(build: Build) -> None:
     strategy = train_state.strategy
     planned = learner.config.step_cost()
     complete = strategy.composition == "stream" or last.batch.slots is not None
+    advice = f"set the strategy's class attribute backward_passes ({strategy.backward_passes}) to those of each view"
+    if last.cbp < planned and strategy.backward_passes == 1:
+        advice = "let a gradient go through every view of every sample in the batch, or compose() fewer samples"
     assert last.cbp == planned or not complete, (
-        f"a step cost {last.cbp} CBP, but {planned} are planned for it; set the strategy's class attribute "
-        "backward_passes to those of each view"
+        f"a step cost {last.cbp} CBP, but {planned} are planned for it; {advice}"
     )
     steps = sum(learner.config.passes_at(seen) for seen in range(0, 27, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
+
+
+def _makes_no_passes(method: methods.Method, encoders: list[Encoder]) -> None:
+    """Let the loss of a method fail where it passes views through an encoder with gradient."""
+    loss, passed = method.loss, list[bool]()
+    for encoder in encoders:
+        encoder.register_forward_hook(lambda network, given, features: passed.append(features.projected.requires_grad))
+
+    def watched(step: Step) -> Tensor:
+        passed.clear()
+        result = loss(step)
+        assert not any(passed), (
+            f"{type(method).__name__}.loss() makes backward passes of its own, which a method cannot; make them in "
+            "encode() of a strategy, with its class attribute backward_passes"
+        )
+        return result
+
+    method.loss = watched  # type: ignore[method-assign]
 
 
 def _replays_what_was_stored(build: Build) -> None:

@@ -167,7 +167,11 @@ class Strategy(nn.Module):
         if memory is None or not self.replaying(memory):
             return Batch(stream, stream=len(stream))
         slots = memory.sample(self.replay_count(len(stream), memory), generator)
-        images, recalled = memory.recall(slots, self.columns())
+        columns: object = self.columns()
+        if not isinstance(columns, Mapping):
+            found = type(columns).__name__
+            raise ConfigError(f"{type(self).__name__}.columns() must return Columns by name, not {found}")
+        images, recalled = memory.recall(slots, columns)
         if self.composition == "replay":
             return Batch(images, stream=0, slots=slots, recalled=recalled)
         return Batch(torch.cat([stream, images]), stream=len(stream), slots=slots, recalled=recalled)
