@@ -129,7 +129,11 @@ def test_a_plugin_that_ends_python_with_a_message_is_no_success(
 ) -> None:
     (tmp_path / "unlicensed.py").write_text("raise SystemExit('this plugin needs a licence')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert ocssl("list", "methods", "--plugin", "unlicensed") == (2, "", "ocssl: this plugin needs a licence\n")
+    code, out, err = ocssl("list", "methods", "--plugin", "unlicensed")
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        "ocssl: cannot import plugin 'unlicensed' of --plugin: SystemExit: this plugin needs a licence"
+    )
 
 
 def test_names_of_settings_are_whole_on_a_narrow_terminal(ocssl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
