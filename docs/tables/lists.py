@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 
+from ocssl.paper.plan import configure
 from ocssl.results import Store, find_table, sections_of
 from ocssl.results.claims import MAIN
 from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
-from ocssl.results.names import heading, row_name, setting_text
-from ocssl.results.published import hyperparameters
+from ocssl.results.names import heading, setting_text
 from ocssl.results.read import Group
 from ocssl.results.report import Report
 from ocssl.results.sections import Row, Section
@@ -197,29 +197,27 @@ def cla_b(report: Report) -> Iterator[str]:
 
 
 def grids(folder: Path) -> Iterator[str]:
-    """What every sweep chose, beside the paper's values."""
-    for place in sorted(path.parent for path in folder.glob("*/*/best.yaml")):
+    """What every sweep chose, or has found so far, beside the paper's values, and the best at each learning rate."""
+    for place in sorted(path.parent for path in folder.glob("*/*/sweep.yaml")):
         sweep, log = read_started(place), TrialLog(place / "trials.jsonl")
-        best = log.best()
-        if best is None:
+        scores = [(trial.score, trial.values) for trial in log.trials if trial.score is not None]
+        if not scores:
             continue
-        settings = sweep.settings
-        row = row_name(str(settings.get("strategy", "iid")), settings.get("memory"))
-        paper = hyperparameters(settings.get("budget"), row, settings.get("method"), DATASET, settings.get("batch"))
-        theirs = [
-            trial
-            for trial in log.trials
-            if all(
-                float(paper.get(name) or -1) == trial.values[name] for name in ("lr", "omega") if name in trial.values
-            )
-        ]
-        chosen = ", ".join(setting_text(name, value) for name, value in best.values.items())
-        where = f"{heading(str(settings.get('budget')))}, {heading(settings.get('protocol', 'clean'))} protocol"
-        text = (
-            f"`{place.relative_to(folder)}` ({where}), the best of {len(log.trials)} trials: {chosen}, {best.score:.1f}"
-        )
-        scores = [trial.score for trial in theirs if trial.score is not None]
-        yield text + (f"; with the paper's values {max(scores):.1f}." if scores else ".")
+        name, _, protocol = place.parent.name.rpartition("-")
+        table = find_table(name)
+        usual = configure(table.row(place.name), DATASET, "authors" if protocol == "authors" else "clean").to_dict()
+        score, values = max(scores, key=lambda one: one[0])
+        by_rate: dict[float, float] = {}
+        for one, tried in scores:
+            by_rate[tried["lr"]] = max(one, by_rate.get(tried["lr"], one))
+        is_over = (place / "best.yaml").exists()
+        count = f"{len(scores)} trials" if is_over else f"{len(scores)} of {len(sweep.listed())} trials so far"
+        chosen = ", ".join(setting_text(setting, value) for setting, value in values.items())
+        said = [f"the best of {count}: {chosen}, {score:.1f}"]
+        said += [f"with the paper's values {one:.1f}" for one, tried in scores if tried.items() <= usual.items()]
+        if len(values) > 1:
+            said.append(f"highest at {', '.join(f'lr {rate:g} {by_rate[rate]:.1f}' for rate in sorted(by_rate))}")
+        yield f"`{place.relative_to(folder)}` ({table.title}, {heading(protocol)} protocol), {'; '.join(said)}."
 
 
 def tuned(report: Report) -> Iterator[str]:
