@@ -169,6 +169,30 @@ def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_ov
     assert over == ["one", "two"]
 
 
+@pytest.mark.parametrize(("gpus", "workers", "is_served", "is_said"), [
+    (1, 2, False, True), (1, 2, True, False), (2, 2, False, False), (0, 2, False, False),
+])  # fmt: skip
+def test_workers_that_would_take_turns_on_a_gpu_are_warned_of(
+    gpus: int,
+    workers: int,
+    is_served: bool,
+    is_said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    if is_served:
+        (tmp_path / "control").touch()
+    assert list(make_engine(workers=workers).run([])) == []
+    said = (
+        "2 workers take turns on 1 GPU, since NVIDIA's multi-process service is not running; start it with: nvidia-cuda"
+    )
+    assert (said in caplog.text) == is_said
+
+
 def test_gpus_are_dealt_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     from ocssl.engines import local
 

@@ -31,7 +31,8 @@ from sweeping import (
 
 from ocssl.common.signals import Interrupted
 from ocssl.engines import make_engine
-from ocssl.sweeps.driver import resume_sweep, start_sweep
+from ocssl.errors import ConfigError
+from ocssl.sweeps.driver import resume_sweep, run_sweeps, start_sweep
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 
@@ -92,6 +93,32 @@ def test_a_search_killed_at_any_moment_ends_as_if_nothing_had_happened(
         assert contents(folder) == wanted
         failed = sum(len(plan.seeds) for trial in trials if trial["state"] == "failed") if plan.search != "tpe" else 0
         assert runs <= len(first.names) + len(second.names) <= runs + failed
+
+
+def test_sweeps_share_workers_and_end_as_they_would_alone(tmp_path: Path) -> None:
+    plans = {name: parse_sweep({"space": {"lr": rates}}) for name, rates in (("a", [0.1, 0.2, 0.3]), ("b", [0.4, 5.0]))}
+    for name, plan in plans.items():
+        start_sweep(plan, tmp_path / "alone" / name, FakeEngine(score), lambda line: None)
+    for stop in (None, 0, 1, 2, 3, 4):
+        folders = {tmp_path / str(stop) / name: plan for name, plan in plans.items()}
+        engine, lines = FakeEngine(score, 5, order=stop or 0, stop_after=stop), list[str]()
+        if stop is None:
+            logs = run_sweeps(folders, engine, lines.append)
+            assert {path.name: len(log.trials) for path, log in logs.items()} == {"a": 3, "b": 2}
+            assert "b, trial 2 (lr 5), seed 0: failed: diverged" in " ".join(lines)
+        else:
+            with pytest.raises(Interrupted, match=r"--resume \S+/a; ocssl sweep --resume \S+/b$"):
+                run_sweeps(folders, engine, lines.append)
+            run_sweeps(folders, FakeEngine(score, 2, order=99), lines.append)
+        for name in plans:
+            assert contents(tmp_path / str(stop) / name) == contents(tmp_path / "alone" / name)
+
+
+def test_a_sweep_whose_runs_all_fail_does_not_keep_another_from_its_end(tmp_path: Path) -> None:
+    plans = {tmp_path / name: parse_sweep({"space": {"lr": [lr]}}) for name, lr in (("bad", 5.0), ("good", 0.1))}
+    with pytest.raises(ConfigError, match=r"bad, every configuration failed \(1\), the first because: diverged"):
+        run_sweeps(plans, FakeEngine(score, 2), lambda line: None)
+    assert [(path / "best.yaml").exists() for path in plans] == [False, True]
 
 
 @pytest.mark.parametrize("search", ["grid", pytest.param("tpe", marks=scale)])

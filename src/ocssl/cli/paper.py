@@ -28,7 +28,6 @@ from ocssl.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ocssl.engines import Engine
     from ocssl.paper import RunOutcome
     from ocssl.results import PaperRow, PaperTable, Problem, Section, Store
     from ocssl.results.tuned import TunedValues
@@ -281,8 +280,9 @@ def tune(
     from ocssl.paper.tuned import differences, tuning_settings
     from ocssl.results import find_table
     from ocssl.runs.presets import resolve
-    from ocssl.sweeps.driver import read_started
+    from ocssl.sweeps.driver import read_started, run_sweeps
     from ocssl.sweeps.plan import parse_sweep
+    from ocssl.sweeps.report import at_edges
 
     stop_at = deadline(max_seconds)
     paper = find_table(table)
@@ -302,14 +302,19 @@ def tune(
         if found := differences(resolve(begun.settings), resolve(asked.settings)):
             name, (before, now) = next(iter(found.items()))
             raise ConfigError(f"the sweep in '{place}' has {name} {before}, not {now}; choose another --output")
+    left = {place: _print_grid(plan, place) for place, plan in plans.items()}
+    if dry_run:
+        return
+    in_time = {place: plan for place, plan in plans.items() if left[place] == 0 or time.monotonic() < stop_at}
     best: list[Path] = []
-    for place, plan in plans.items():
-        left = _print_grid(plan, place)
-        if dry_run or (left > 0 and time.monotonic() >= stop_at):
-            continue
-        if _tune_row(plan, place, runner, quiet=quiet, stop_at=stop_at):
+    for place, log in run_sweeps(in_time, runner, line_printer(quiet=quiet), stop_at=stop_at).items():
+        chosen = log.best()
+        if chosen is not None and not any(trial.state == "open" for trial in log.trials):
             best.append(place / "best.yaml")
-    if not dry_run and len(best) < len(rows):
+            for sentence in at_edges(plans[place], chosen):
+                more = f"add values under space or extra in '{place / 'sweep.yaml'}'"
+                typer.echo(f"{place.name}: {sentence}; {more}", err=True)
+    if len(best) < len(rows):
         typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
         words = ["ocssl paper run", paper.id, *_data_set_option(paper, where), "--protocol", protocol]
@@ -327,24 +332,6 @@ def _print_grid(plan: Sweep, place: Path) -> int:
     done = sum(trial.state == "done" for trial in TrialLog(place / "trials.jsonl").trials)
     typer.echo(f"{place.name}: {grid}, {total} runs in {place}, {done} done")
     return total - done
-
-
-def _tune_row(plan: Sweep, place: Path, engine: Engine, *, quiet: bool, stop_at: float) -> bool:
-    """Start or resume the sweep of a row, whose name its folder has; whether there is a best configuration now."""
-    from ocssl.sweeps.driver import resume_sweep, start_sweep
-    from ocssl.sweeps.report import at_edges
-
-    info = line_printer(quiet=quiet)
-    if (place / "sweep.yaml").exists():
-        log = resume_sweep(place, engine, info, stop_at=stop_at)
-    else:
-        log = start_sweep(plan, place, engine, info, stop_at=stop_at)
-    best = log.best()
-    if best is None or any(trial.state == "open" for trial in log.trials):
-        return False
-    for sentence in at_edges(plan, best):
-        typer.echo(f"{place.name}: {sentence}; add values under space or extra in '{place / 'sweep.yaml'}'", err=True)
-    return True
 
 
 def _open(results: Path, *, new: bool = False) -> Store:

@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
 import torch
 
-from ocssl.common.console import print_warnings
+from ocssl.common.console import print_warnings, warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
 from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
@@ -54,6 +55,7 @@ class WorkerPool:
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
+        _warn_of_turns(self.max_parallel)
         queue = JobQueue(jobs, self._retries)
         workers: dict[int, _Worker] = {}
         busy: dict[Connection, tuple[int, Job]] = {}
@@ -117,6 +119,17 @@ class _Worker:
             self.process.join()
             code = self.process.exitcode or 0
             return worker_died(f"signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def _warn_of_turns(workers: int) -> None:
+    """Warn where processes on one NVIDIA GPU take turns: then several at once end hardly sooner than one by one."""
+    gpus = torch.cuda.device_count() if torch.version.cuda else 0
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")
+    if 0 < gpus < workers and not (pipes / "control").exists():
+        shared = f"{workers} workers take turns on {gpus} GPU{'s' * (gpus > 1)}"
+        warn(
+            f"{shared}, since NVIDIA's multi-process service is not running; start it with: nvidia-cuda-mps-control -d"
+        )
 
 
 def _gpu(slot: int) -> str | None:

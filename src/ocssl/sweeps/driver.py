@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from itertools import takewhile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.signals import Interrupted
-from ocssl.engines import Engine, Job
+from ocssl.engines import Engine, Job, JobResult
 from ocssl.errors import ConfigError
 from ocssl.plugins import changed, command
 from ocssl.results.render.markdown import to_markdown
@@ -35,23 +35,11 @@ def start_sweep(
     *,
     stop_at: float = float("inf"),
 ) -> TrialLog:
-    """Begin a sweep in an empty or new folder and complete it.
-
-    Args:
-        info: is called with a line after each run.
-        stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits for
-            :func:`resume_sweep`, and so does ``best.yaml``.
-    """
+    """Begin a sweep in an empty or new folder and complete it; the arguments are those of :func:`run_sweeps`."""
     folder = Path(output)
-    if folder.exists() and (not folder.is_dir() or any(entry.name[0] != "." for entry in folder.iterdir())):
-        hint = f"go on with it ({go_on(folder)}) or " if (folder / "sweep.yaml").exists() else ""
-        raise ConfigError(f"'{folder}' exists and is not empty; {hint}choose another --output")
-    if sweep.search == "tpe":
-        import_optuna()
-    with locked(folder):
-        with writing(folder):
-            atomic_write(folder / "sweep.yaml", sweep.to_yaml())
-        return _search(sweep, folder, engine, info, stop_at)
+    if (folder / "sweep.yaml").exists():
+        raise ConfigError(f"'{folder}' has a sweep; go on with it ({go_on(folder)}) or choose another --output")
+    return run_sweeps({folder: sweep}, engine, info, stop_at=stop_at)[folder]
 
 
 def resume_sweep(
@@ -63,9 +51,42 @@ def resume_sweep(
 ) -> TrialLog:
     """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
     folder = Path(output)
-    sweep = read_started(folder)
-    with locked(folder):
-        return _search(sweep, folder, engine, info, stop_at)
+    return run_sweeps({folder: read_started(folder)}, engine, info, stop_at=stop_at)[folder]
+
+
+def run_sweeps(
+    sweeps: Mapping[Path, Sweep],
+    engine: Engine,
+    info: Callable[[str], None] = print,
+    *,
+    stop_at: float = float("inf"),
+) -> dict[Path, TrialLog]:
+    """Begin or resume sweeps, one after another, with the engine's workers shared between them.
+
+    Args:
+        sweeps: by folder. One that has a ``sweep.yaml`` is resumed; any other must be empty or new.
+        info: is called with a line after each run.
+        stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits for
+            :func:`resume_sweep`, and so does ``best.yaml``.
+    """
+    with ExitStack() as locks:
+        for folder, sweep in sweeps.items():
+            is_new = not (folder / "sweep.yaml").exists()
+            if is_new and folder.exists() and not _is_empty(folder):
+                raise ConfigError(f"'{folder}' exists and is not empty; choose another --output")
+            if sweep.search == "tpe":
+                import_optuna()
+            locks.enter_context(locked(folder))
+            if is_new:
+                with writing(folder):
+                    atomic_write(folder / "sweep.yaml", sweep.to_yaml())
+        searches = [_Search(sweep, folder, is_alone=len(sweeps) == 1) for folder, sweep in sweeps.items()]
+        _run(searches, engine, info, stop_at)
+        return {search.folder: search.log for search in searches}
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and all(file.name[0] == "." for file in folder.iterdir())
 
 
 def read_started(folder: Path) -> Sweep:
@@ -81,46 +102,85 @@ def go_on(folder: Path) -> str:
     return command("ocssl sweep --resume", folder)
 
 
-def _search(sweep: Sweep, folder: Path, engine: Engine, info: Callable[[str], None], stop_at: float) -> TrialLog:
-    log = TrialLog(folder / "trials.jsonl")
-    _check_unchanged(sweep, folder, log)
-    begun: dict[str, tuple[Trial, int]] = {}
+class _Search:
+    """A sweep under way.
 
-    def jobs() -> Iterator[Job | None]:
-        for trial in next_trials(sweep, log, lambda: -(-engine.max_parallel // len(sweep.seeds))):
+    Args:
+        is_alone: whether no other sweep runs beside it, so that its runs need not name it.
+    """
+
+    def __init__(self, sweep: Sweep, folder: Path, *, is_alone: bool) -> None:
+        self.folder = folder
+        self.log = TrialLog(folder / "trials.jsonl")
+        self._sweep = sweep
+        self._prefix = "" if is_alone else f"{folder.name}, "
+        self._begun: dict[str, tuple[Trial, int]] = {}
+        _check_unchanged(sweep, folder, self.log)
+
+    def jobs(self, engine: Engine) -> Iterator[Job | None]:
+        """A run for each seed that a trial lacks."""
+        for trial in next_trials(self._sweep, self.log, lambda: -(-engine.max_parallel // len(self._sweep.seeds))):
             if trial is None:
                 yield None
                 continue
-            runs = _runs(folder, trial)
+            runs = _runs(self.folder, trial)
             for seed in trial.missing:
-                name = f"trial {trial.number}, seed {seed}"
-                begun[name] = trial, seed
-                yield Job(name, sweep.run_settings(trial.values, seed), runs[seed].path)
+                name = f"{self._prefix}trial {trial.number}, seed {seed}"
+                self._begun[name] = trial, seed
+                yield Job(name, self._sweep.run_settings(trial.values, seed), runs[seed].path)
 
-    def in_time(_: Job | None) -> bool:
-        log.out_of_time = time.monotonic() >= stop_at
-        return not log.out_of_time
+    def record(self, done: JobResult) -> str:
+        """Note how a run ended, and say so in a line."""
+        trial, seed = self._begun.pop(done.job.name)
+        if done.result is None:
+            self.log.record(trial, seed, reason=done.error)
+        else:
+            self.log.record(trial, seed, getattr(done.result, self._sweep.score), done.result.cbp_spent)
+        return self._prefix + _line(self._sweep, self.log, trial, seed)
+
+    def end(self) -> None:
+        """Write the table and, if every trial is over, the best configuration; raise if all of them failed."""
+        if not self.log.trials:
+            return
+        best, is_over = self.log.best(), not self.log.out_of_time
+        with writing(self.folder):
+            atomic_write(self.folder / "table.md", to_markdown(trial_table(self._sweep, self.log)))
+            if best is not None and is_over:
+                atomic_write(self.folder / "best.yaml", best_yaml(self._sweep, self.log, best))
+        if best is None and is_over:
+            first = self.log.trials[0]
+            many = len(self.log.trials)
+            raise ConfigError(f"{self._prefix}every configuration failed ({many}), the first because: {first.reason}")
+
+
+def _run(searches: list[_Search], engine: Engine, info: Callable[[str], None], stop_at: float) -> None:
+    owners: dict[str, _Search] = {}
+
+    def jobs() -> Iterator[Job | None]:
+        for search in searches:
+            for job in search.jobs(engine):
+                search.log.out_of_time = time.monotonic() >= stop_at
+                if search.log.out_of_time:
+                    break
+                if job is not None:
+                    owners[job.name] = search
+                yield job
 
     try:
-        for done in engine.run(takewhile(in_time, jobs())):
-            trial, seed = begun.pop(done.job.name)
-            if done.result is None:
-                log.record(trial, seed, reason=done.error)
-            else:
-                log.record(trial, seed, getattr(done.result, sweep.score), done.result.cbp_spent)
-            info(_line(sweep, log, trial, seed))
+        for done in engine.run(jobs()):
+            info(owners[done.job.name].record(done))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
-        raise Interrupted(f"the sweep was stopped; go on with: {go_on(folder)}", number) from stopped
-    best, is_over = log.best(), not log.out_of_time
-    with writing(folder):
-        atomic_write(folder / "table.md", to_markdown(trial_table(sweep, log)))
-        if best is not None and is_over:
-            atomic_write(folder / "best.yaml", best_yaml(sweep, log, best))
-    if best is None and is_over:
-        first = log.trials[0]
-        raise ConfigError(f"every configuration failed ({len(log.trials)}), the first because: {first.reason}")
-    return log
+        commands = "; ".join(go_on(search.folder) for search in searches)
+        raise Interrupted(f"the sweep was stopped; go on with: {commands}", number) from stopped
+    failures: list[ConfigError] = []
+    for search in searches:
+        try:
+            search.end()
+        except ConfigError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _check_unchanged(sweep: Sweep, folder: Path, log: TrialLog) -> None:
