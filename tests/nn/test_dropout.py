@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from ocssl import Learner, methods
-from ocssl.checks import check_strategy
-from ocssl.checks.training import small_learner, small_stream
+from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.methods import SimSiam
 from ocssl.nn import Dropout

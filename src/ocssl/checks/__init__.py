@@ -9,7 +9,8 @@ A broken contract raises :class:`AssertionError` with a sentence that says which
 """
 
 from ocssl.checks.parts import check_memory, check_optimizer, check_stream
-from ocssl.checks.training import check_method, check_strategy, small_learner, small_stream
+from ocssl.checks.small import small_learner, small_stream
+from ocssl.checks.training import check_method, check_strategy
 
 __all__ = [
     "check_memory",

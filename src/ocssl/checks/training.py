@@ -4,61 +4,24 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ocssl import config, methods, strategies
 from ocssl.batch import Batch, Step, StepOutput
+from ocssl.checks.capture import can_be_captured, changed_names, reads_no_number_of_the_capture
 from ocssl.checks.parts import sampled
+from ocssl.checks.small import STREAM_BATCH, Build, small_learner, small_stream
 from ocssl.learner import Learner
 from ocssl.nn import Encoder
 from ocssl.strategies import Strategy, Target
 
-SIZE = 8
-STREAM_BATCH = 4
 ROUNDING = 1e-6  # a gradient below it may be rounding alone, as that of a bias to which the loss is invariant
-
-
-def small_learner(strategy: str, **settings: Any) -> Learner:
-    """A learner small enough to be trained hundreds of times in a test.
-
-    >>> small_learner("er").partial_fit(small_stream(8)).seen
-    8
-    """
-    kind = strategies.registry.get(strategy)
-    defaults: dict[str, Any] = {
-        "backbone": "convnet-w4",
-        "image_size": SIZE,
-        "stream_batch": STREAM_BATCH,
-        "batch": STREAM_BATCH if kind.default_batch(STREAM_BATCH) == STREAM_BATCH else 3 * STREAM_BATCH,
-        "passes": 2,
-        "memory_size": None if kind.default_memory is None else 20,
-        "heads_first": 3 if "heads_first" in kind.Options.model_fields else None,
-        "lr": 0.02,
-        "hidden_dim": 16,
-        "output_dim": 32,
-        "device": "cpu",
-    }
-    return Learner(strategy=strategy, **{**defaults, **settings})
-
-
-def small_stream(n: int, seed: int = 0) -> Tensor:
-    """n random images, ``(n, 3, 8, 8)`` uint8.
-
-    >>> small_stream(2).shape
-    torch.Size([2, 3, 8, 8])
-    """
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 256, (n, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
-
-
-# ---------------------------------------------------------------------- strategies
 
 
 def check_strategy(name: str, **settings: Any) -> None:
@@ -74,17 +37,14 @@ def check_strategy(name: str, **settings: Any) -> None:
         _trains,
         _does_not_grow,
         _replays_what_was_stored,
-        _can_be_captured,
+        can_be_captured,
         _treats_each_image_alone,
         _repeats_however_it_is_called,
         _goes_on_after_saving,
-        _reads_no_number_of_the_capture,
+        reads_no_number_of_the_capture,
         _counts_its_budget,
     ):
         check(lambda **more: small_learner(name, **{**settings, **more}))
-
-
-Build = Callable[..., Learner]
 
 
 def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
@@ -352,129 +312,6 @@ def _does_not_grow(build: Build) -> None:
     assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"
 
 
-def _can_be_captured(build: Build) -> None:
-    """As a graph on a GPU."""
-    learner = build()
-    train_state, strategy = learner.train_state, learner.train_state.strategy
-    if not _captures(learner):
-        return
-
-    def addresses() -> dict[str, int]:
-        state = train_state.state_dict()
-        return {name: tensor.data_ptr() for name, tensor in state.items() if name != "generator"}
-
-    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            before, numbers = addresses(), dict(strategy.host_state())
-            with _OnDevice():
-                result = part(*given)
-            replaced = [name for name, address in addresses().items() if before.get(name, address) != address]
-            assert not replaced, (
-                f"a step replaces {replaced[:5]}, but a captured step goes on with the old tensors; change them in "
-                "place, as with copy_()"
-            )
-            changed = _changed(numbers, strategy.host_state())
-            assert not changed, (
-                f"a step changes {changed} of host_state(), but a captured step runs no Python; change them in "
-                "on_host()"
-            )
-            return result
-
-        return run
-
-    for name in ("before_passes", "step", "after_passes"):
-        setattr(learner.executor, name, watched(getattr(learner.executor, name)))
-    learner.partial_fit(small_stream(20))
-
-
-def _captures(learner: Learner) -> bool:
-    """Whether steps are captured on a GPU, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
-    kept = learner.train_state.memory
-    return learner.config.execution != "eager" and not (kept is not None and kept.host_work)
-
-
-def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """The names of values that differ, sorted."""
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-
-
-def _reads_no_number_of_the_capture(build: Build) -> None:
-    """A replay runs no Python: a number on the host stays as it was when the graph of this key was captured."""
-    learner = build(passes=1)
-    strategy, kept = learner.train_state.strategy, learner.train_state.memory
-    if not _captures(learner):
-        return
-    captured: dict[Hashable, tuple[dict[str, int | float | bool], int]] = {}
-    for stream in small_stream(7 * learner.config.stream_batch).split(learner.config.stream_batch):
-        if kept is None or strategy.replaying(kept):  # graphs are captured from then on
-            now, seen = dict(strategy.host_state()), 0 if kept is None else kept.seen
-            then, seen_then = captured.setdefault(strategy.graph_key(kept), (now, seen))
-            changed = _changed(then, now)
-            assert not changed or _same_step(learner, stream, host=then), (
-                f"a step reads {changed} of host_state(), numbers on the host, but a captured step goes on with those "
-                "of its capture; keep them in a buffer that is changed in place"
-            )
-            assert seen_then == seen or _same_step(learner, stream, seen=seen_then), (
-                "a step reads len() or seen of the memory, numbers on the host, but a captured step goes on with those "
-                "of its capture; read the tensor self.arrived in a memory, memory.arrived in a strategy"
-            )
-        learner.partial_fit(stream)
-
-
-def _same_step(
-    learner: Learner, stream: Tensor, host: Mapping[str, int | float | bool] | None = None, seen: int | None = None
-) -> bool:
-    """Whether a learner's next step is the same with the host's numbers of an earlier moment."""
-    facts, tensors = learner._facts(), learner._tensors()
-    now, earlier = (Learner._restored(facts["config"], facts, tensors) for _ in range(2))
-    state = earlier.train_state
-    if host is not None:
-        state.strategy.load_host_state(host)
-        state.load_state_dict(tensors)  # which may have been changed
-    if seen is not None and state.memory is not None:
-        state.memory.seen = seen
-    for twin in (now, earlier):
-        twin.train_state.strategy.on_host = lambda *given: None  # type: ignore[method-assign]  # never captured
-        twin._fit(stream)
-    mine, theirs = now._tensors(), earlier._tensors()
-    return all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
-
-
-class _OnDevice(TorchFunctionMode):
-    """Refuses calls that read values on the host, to know a result or its shape, and those that make CPU tensors."""
-
-    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
-    converting = "__bool__", "__int__", "__float__", "__index__"
-    checking = "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_pinv", "linalg_solve", "linalg_svd"
-    making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name, kwargs = function.__name__, kwargs or {}
-        indices = args[1] if name == "__getitem__" else ()
-        parts = indices if isinstance(indices, tuple) else (indices,)
-        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
-        factor = isinstance(kwargs.get("alpha"), Tensor)  # for which torch needs a number
-        reads = masked or factor or name in (*self.reading, *self.converting, *self.checking)
-        how, instead = f"{name}()", "torch.where"
-        if masked:
-            how = "an index of booleans"
-        elif factor:
-            how, instead = f"{name}(alpha=…)", "a product"
-        elif name in self.checking:
-            instead = "a function of torch.linalg that ends in _ex"
-        assert not reads, (
-            f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; use "
-            f"{instead}, or give execution='eager' here and in training"
-        )
-        result = function(*args, **kwargs)
-        elsewhere = name in self.making and kwargs.get("device") is None and result.ndim > 0
-        assert not elsewhere, (
-            f"a step makes a tensor on the CPU, by {name}() without device, and fails on a GPU; give the device of a "
-            "tensor at hand, as device=features.device"
-        )
-        return result
-
-
 def _weights(learner: Learner) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in learner.train_state.encoder.parameters()])
 
@@ -484,7 +321,7 @@ def _assert_same(one: Learner, other: Learner, complaint: str, advice: str = "")
     assert mine.keys() == theirs.keys(), f"{complaint}, in what they keep"
     different = [name for name in mine if not torch.equal(mine[name], theirs[name])]
     assert not different, f"{complaint}, in {different[:5]}{advice and f'; {advice}'}"
-    changed = _changed(*(learner.train_state.strategy.host_state() for learner in (one, other)))
+    changed = changed_names(*(learner.train_state.strategy.host_state() for learner in (one, other)))
     assert not changed, f"{complaint}, in {changed} of host_state(); restore them in load_host_state()"
     assert (one.budget, one.seen) == (other.budget, other.seen), f"{complaint}, in what was spent or seen"
     assert torch.equal(one.encode(small_stream(5, 9)), other.encode(small_stream(5, 9))), f"{complaint}, in features"

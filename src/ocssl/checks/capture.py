@@ -1,0 +1,136 @@
+"""Contracts of a step that is captured as a CUDA graph, checked on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ocssl.checks.small import Build, small_stream
+from ocssl.learner import Learner
+
+
+def can_be_captured(build: Build) -> None:
+    """A captured step neither replaces tensors nor changes numbers on the host, and reads no number of the device."""
+    learner = build()
+    train_state, strategy = learner.train_state, learner.train_state.strategy
+    if not _captures(learner):
+        return
+
+    def addresses() -> dict[str, int]:
+        state = train_state.state_dict()
+        return {name: tensor.data_ptr() for name, tensor in state.items() if name != "generator"}
+
+    def watched(part: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            before, numbers = addresses(), dict(strategy.host_state())
+            with _OnDevice():
+                result = part(*given)
+            replaced = [name for name, address in addresses().items() if before.get(name, address) != address]
+            assert not replaced, (
+                f"a step replaces {replaced[:5]}, but a captured step goes on with the old tensors; change them in "
+                "place, as with copy_()"
+            )
+            changed = changed_names(numbers, strategy.host_state())
+            assert not changed, (
+                f"a step changes {changed} of host_state(), but a captured step runs no Python; change them in "
+                "on_host()"
+            )
+            return result
+
+        return run
+
+    for name in ("before_passes", "step", "after_passes"):
+        setattr(learner.executor, name, watched(getattr(learner.executor, name)))
+    learner.partial_fit(small_stream(20))
+
+
+def _captures(learner: Learner) -> bool:
+    """Whether steps are captured on a GPU, which ``execution="eager"`` and a memory with ``host_work`` exclude."""
+    kept = learner.train_state.memory
+    return learner.config.execution != "eager" and not (kept is not None and kept.host_work)
+
+
+def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The names of values that differ, sorted."""
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def reads_no_number_of_the_capture(build: Build) -> None:
+    """A replay runs no Python: a number on the host stays as it was when the graph of this key was captured."""
+    learner = build(passes=1)
+    strategy, kept = learner.train_state.strategy, learner.train_state.memory
+    if not _captures(learner):
+        return
+    captured: dict[Hashable, tuple[dict[str, int | float | bool], int]] = {}
+    for stream in small_stream(7 * learner.config.stream_batch).split(learner.config.stream_batch):
+        if kept is None or strategy.replaying(kept):  # graphs are captured from then on
+            now, seen = dict(strategy.host_state()), 0 if kept is None else kept.seen
+            then, seen_then = captured.setdefault(strategy.graph_key(kept), (now, seen))
+            changed = changed_names(then, now)
+            assert not changed or _same_step(learner, stream, host=then), (
+                f"a step reads {changed} of host_state(), numbers on the host, but a captured step goes on with those "
+                "of its capture; keep them in a buffer that is changed in place"
+            )
+            assert seen_then == seen or _same_step(learner, stream, seen=seen_then), (
+                "a step reads len() or seen of the memory, numbers on the host, but a captured step goes on with those "
+                "of its capture; read the tensor self.arrived in a memory, memory.arrived in a strategy"
+            )
+        learner.partial_fit(stream)
+
+
+def _same_step(
+    learner: Learner, stream: Tensor, host: Mapping[str, int | float | bool] | None = None, seen: int | None = None
+) -> bool:
+    """Whether a learner's next step is the same with the host's numbers of an earlier moment."""
+    facts, tensors = learner._facts(), learner._tensors()
+    now, earlier = (Learner._restored(facts["config"], facts, tensors) for _ in range(2))
+    state = earlier.train_state
+    if host is not None:
+        state.strategy.load_host_state(host)
+        state.load_state_dict(tensors)  # which may have been changed
+    if seen is not None and state.memory is not None:
+        state.memory.seen = seen
+    for twin in (now, earlier):
+        twin.train_state.strategy.on_host = lambda *given: None  # type: ignore[method-assign]  # never captured
+        twin._fit(stream)
+    mine, theirs = now._tensors(), earlier._tensors()
+    return all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
+
+
+class _OnDevice(TorchFunctionMode):
+    """Refuses calls that read values on the host, to know a result or its shape, and those that make CPU tensors."""
+
+    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
+    converting = "__bool__", "__int__", "__float__", "__index__"
+    checking = "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_pinv", "linalg_solve", "linalg_svd"
+    making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = function.__name__, kwargs or {}
+        indices = args[1] if name == "__getitem__" else ()
+        parts = indices if isinstance(indices, tuple) else (indices,)
+        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
+        factor = isinstance(kwargs.get("alpha"), Tensor)  # for which torch needs a number
+        reads = masked or factor or name in (*self.reading, *self.converting, *self.checking)
+        how, instead = f"{name}()", "torch.where"
+        if masked:
+            how = "an index of booleans"
+        elif factor:
+            how, instead = f"{name}(alpha=…)", "a product"
+        elif name in self.checking:
+            instead = "a function of torch.linalg that ends in _ex"
+        assert not reads, (
+            f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; use "
+            f"{instead}, or give execution='eager' here and in training"
+        )
+        result = function(*args, **kwargs)
+        elsewhere = name in self.making and kwargs.get("device") is None and result.ndim > 0
+        assert not elsewhere, (
+            f"a step makes a tensor on the CPU, by {name}() without device, and fails on a GPU; give the device of a "
+            "tensor at hand, as device=features.device"
+        )
+        return result
