@@ -285,9 +285,12 @@ def test_an_entry_point_of_another_kind_is_refused(plugin):
         strategies.registry.get("someones-plain")
 
 
-def test_an_entry_point_that_names_nothing_is_refused_too(plugin):
-    (plugin / "someones_plugin.py").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot import strategy 'someones-plain' .*: AttributeError: "):
+@pytest.mark.parametrize(
+    ("code", "why"), [("", "AttributeError: "), ("import sys\nsys.exit('needs a GPU')", "SystemExit: needs a GPU")]
+)
+def test_an_entry_point_that_names_nothing_or_ends_the_process_is_refused_too(plugin, code, why):
+    (plugin / "someones_plugin.py").write_text(code)
+    with pytest.raises(ConfigError, match=rf"cannot import strategy 'someones-plain' .*: {why}"):
         strategies.registry.get("someones-plain")
 
 

@@ -242,7 +242,7 @@ class Registry(Generic[T]):
     def _load(self, point: EntryPoint) -> T:
         try:
             entry: T = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             package = f"package '{point.dist.name}'" if point.dist else "an unnamed package"
             raise ConfigError(
                 f"cannot import {self.kind} '{point.name}' ({point.value}) of {package}: {plugins.reason(error)}; "
