@@ -345,8 +345,7 @@ def check_method(name: str, **options: Any) -> None:
     for hook in ("distance", "distillation"):
         if getattr(kind, hook) is not getattr(methods.Method, hook):
             _distance_reaches_the_prediction_only(method, hook)
-    for strategy in ("er", "cla-e"):
-        check_strategy(strategy, method=name, **options)
+    check_strategy("cla-e", method=name, **options)  # with replay, and the method's distillation
 
 
 def _uses_every_view(learner: Learner) -> None:
