@@ -69,24 +69,21 @@ def run_sweeps(
         stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits for
             :func:`resume_sweep`, and so does ``best.yaml``.
     """
+    new = [folder for folder in sweeps if not (folder / "sweep.yaml").exists()]
+    for folder in new:
+        if folder.exists() and not (folder.is_dir() and all(file.name[0] == "." for file in folder.iterdir())):
+            raise ConfigError(f"'{folder}' exists and is not empty; choose another --output")
+    if any(sweep.search == "tpe" for sweep in sweeps.values()):
+        import_optuna()
     with ExitStack() as locks:
-        for folder, sweep in sweeps.items():
-            is_new = not (folder / "sweep.yaml").exists()
-            if is_new and folder.exists() and not _is_empty(folder):
-                raise ConfigError(f"'{folder}' exists and is not empty; choose another --output")
-            if sweep.search == "tpe":
-                import_optuna()
+        for folder in sweeps:
             locks.enter_context(locked(folder))
-            if is_new:
-                with writing(folder):
-                    atomic_write(folder / "sweep.yaml", sweep.to_yaml())
+        for folder in new:
+            with writing(folder):
+                atomic_write(folder / "sweep.yaml", sweeps[folder].to_yaml())
         searches = [_Search(sweep, folder, is_alone=len(sweeps) == 1) for folder, sweep in sweeps.items()]
         _run(searches, engine, info, stop_at)
         return {search.folder: search.log for search in searches}
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and all(file.name[0] == "." for file in folder.iterdir())
 
 
 def read_started(folder: Path) -> Sweep:
