@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -339,12 +339,17 @@ def signature() -> Signature:
     )
 
 
+@cache
+def _usual_names() -> dict[str, Any]:
+    return {name: default_of(LearnerConfig.model_fields[name]) for name in NAMING}
+
+
 def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The names of the parts and the variant: as chosen, or the strategy's own choice."""
     for name in NAMING:
         if not isinstance(chosen.get(name), str | None):
             raise ConfigError(f"{name} must be a name, not {shown(chosen[name])}")
-    usual = {name: default_of(LearnerConfig.model_fields[name]) for name in NAMING}
+    usual = _usual_names()
     named = {**usual, **chosen}
     strategy = strategies.registry.get(named["strategy"], named["variant"])
     own = _defaults(strategy)

@@ -165,7 +165,7 @@ def online_cost(config: RunConfig) -> tuple[int, int, int]:
     return learner.stream_batch, learner.batch, learner.passes
 
 
-def paper_rows(config: RunConfig) -> list[dict[str, str]]:
+def paper_rows(config: RunConfig) -> tuple[dict[str, str], ...]:
     """The paper's hyperparameters for this strategy, objective, data set and budget."""
     base = config.dataset.partition(":")[0]
     dataset = base if base in ("cifar100", "imagenet100") else None

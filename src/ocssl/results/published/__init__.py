@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -39,15 +40,15 @@ def published_results() -> dict[tuple[str, ...], dict[str, str]]:
     return {tuple(line[name] for name in names): line for line in read_csv("results")}
 
 
-def hyperparameter_lines(budget: str | None, row: str, method: str | None, dataset: str) -> list[dict[str, str]]:
+@cache
+def hyperparameter_lines(budget: str | None, row: str, method: str | None, dataset: str) -> tuple[dict[str, str], ...]:
     """The lines of ``hyperparameters.csv`` for a row's name; the low budget has two for i.i.d. training."""
     wanted = {"budget": budget, "method": row, "ssl": method or "-", "dataset": dataset}
-    return [
-        line for line in read_csv("hyperparameters") if all(line[column] == text for column, text in wanted.items())
-    ]
+    lines = read_csv("hyperparameters")
+    return tuple(line for line in lines if all(line[column] == text for column, text in wanted.items()))
 
 
-def choose_line(lines: list[dict[str, str]], batch: int | None, passes: int | None) -> dict[str, str]:
+def choose_line(lines: Sequence[dict[str, str]], batch: int | None, passes: int | None) -> dict[str, str]:
     """The line with these b and n_p, where they are given and there is one; of several the one with the largest b."""
     fitting = [line for line in lines if batch in (None, int(line["b"])) and passes in (None, int(line["n_p"]))]
     return max(fitting or lines, key=lambda line: int(line["b"]), default={})
