@@ -197,7 +197,7 @@ def cla_b(report: Report) -> Iterator[str]:
 
 
 def grids(folder: Path) -> Iterator[str]:
-    """What every sweep chose, or has found so far, beside the paper's values, and the best at each learning rate."""
+    """What every sweep chose, or has found so far, beside the table's values, and the best at each learning rate."""
     for place in sorted(path.parent for path in folder.glob("*/*/sweep.yaml")):
         sweep, log = read_started(place), TrialLog(place / "trials.jsonl")
         scores = [(trial.score, trial.values) for trial in log.trials if trial.score is not None]
@@ -214,7 +214,7 @@ def grids(folder: Path) -> Iterator[str]:
         count = f"{len(scores)} trials" if is_over else f"{len(scores)} of {len(sweep.listed())} trials so far"
         chosen = ", ".join(setting_text(setting, value) for setting, value in values.items())
         said = [f"the best of {count}: {chosen}, {score:.1f}"]
-        said += [f"with the paper's values {one:.1f}" for one, tried in scores if tried.items() <= usual.items()]
+        said += [f"with the table's values {one:.1f}" for one, tried in scores if tried.items() <= usual.items()]
         if len(values) > 1:
             said.append(f"highest at {', '.join(f'lr {rate:g} {by_rate[rate]:.1f}' for rate in sorted(by_rate))}")
         yield f"`{place.relative_to(folder)}` ({table.title}, {heading(protocol)} protocol), {'; '.join(said)}."
