@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from helpers.command import command_server
+from helpers.repeated import draw_shapes_once
 from ocssl import augment, memory, methods, optim, plugins, strategies
 from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams
@@ -31,7 +32,8 @@ REGISTRIES = (*(part.registry for part in PARTS), data_sets, streams, formats)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Decoded images of tests are not kept in the user's cache."""
+    """Decoded images of tests are not kept in the user's cache, and drawn ones are drawn once."""
+    draw_shapes_once()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OCSSL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy
 import pyarrow
 import torch
+from repeated import draw_shapes_once, make_commands_once
 
 import ocssl.cli
 import ocssl.data.formats.parquet
@@ -69,6 +70,12 @@ def main() -> None:
     ocssl.runs.presets.resolve({})  # looks for plugins among the installed packages, makes the classes of settings
     ocssl.live.settings()
     ocssl.plugins.describe(["ocssl"])  # reads which modules the installed packages have
+    commands = make_commands_once().commands
+    for name in ("run", "learn"):
+        commands[name].make_context(name, [], resilient_parsing=True)  # makes their flags
+    draw_shapes_once()
+    for split in ("train", "test"):
+        ocssl.data.load("shapes", split=split, image_size=8)
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
