@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.command import TINY
+from helpers.command import SHORT
 from helpers.results import PUBLISHED
 from ocssl import Learner, data
 from ocssl.data import authors
@@ -138,7 +138,7 @@ def test_features_are_measured_in_full_precision() -> None:
 def test_another_set_is_normalised_as_the_protocol_says(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = resolve(TINY | {"protocol": protocol})
+    config = resolve(SHORT | {"protocol": protocol, "evaluate": "never"})
     start(config, tmp_path / "run")
     used: list[tuple[float, ...]] = []
     monkeypatch.setitem(authors.NORMALISATION, "cifar10-like", ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))

@@ -11,7 +11,7 @@ from test_killed_runs import contents
 from helpers.command import TINY, Command, as_options, wait_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
-SHORT = TINY | {"samples_per_class": 12, "checkpoint_samples": 24, "evaluate": "final", "references": False}
+SHORT = TINY | {"stream_batch": 8, "batch": 16, "samples_per_class": 12, "checkpoint_samples": 24, "evaluate": "never"}
 CASES: dict[str, dict[str, object]] = {
     "a method with a target network and a queue": {"strategy": "er", "method": "METHOD"},
     "a memory with a column": {"strategy": "er", "memory": "surprising"},

@@ -64,5 +64,9 @@ def test_preparing_does_not_slow_the_rate_that_is_told(tmp_path: Path, monkeypat
 def test_a_log_that_cannot_be_written_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open("/dev/full", "wb", buffering=0) as full:
         monkeypatch.setattr("sys.stderr", io.TextIOWrapper(full, write_through=True))
-        result = start(resolve({**TINY, "evaluate": "never"}), tmp_path / "run", LineProgress())
+        result = start(
+            resolve({**TINY, "experiences": 2, "samples_per_class": 10, "evaluate": "never"}),
+            tmp_path / "run",
+            LineProgress(),
+        )
     assert result.samples > 0
