@@ -179,6 +179,17 @@ class ReadsTheLength(ExperienceReplay):
         return super().compose(stream, memory, generator)
 
 
+class Peeking(ExperienceReplay):
+    """Takes note of how many images wait."""
+
+    def compose(self, stream, memory, generator):
+        self.factor = 1 + stream.untyped_storage().nbytes() / 1e5
+        return super().compose(stream, memory, generator)
+
+    def mix(self, views, batch, generator):
+        return views * self.factor
+
+
 FEATURES = ("backbone", "projected")
 
 
@@ -219,6 +230,7 @@ def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned
         (CountsInAStep, r"a step changes \['count'\] of host_state\(\), but .* change them in on_host\(\)"),
         (CountsOnTheHost, r"a step reads \['count'\] of host_state\(\), .* keep them in a buffer"),
         (NeverRestored, r"loaded differs, in \['count'\] of host_state\(\); restore them in load_host_state\(\)"),
+        (Peeking, "one call and many calls differ"),
         (
             TensorOnTheHost,
             r"TensorOnTheHost.host_state\(\) must return numbers, not Tensor for 'n'; keep tensors in buffers",
@@ -566,9 +578,25 @@ class WithDropout(Comparing):
         self.norm = nn.Sequential(nn.BatchNorm2d(8), nn.Dropout(0.2))
 
 
+class Remembering(Comparing):
+    """Counts in evaluation mode, and reads the count in training mode."""
+
+    def __init__(self, options, image_size) -> None:
+        super().__init__(options, image_size)
+        self.norm = nn.BatchNorm2d(8)
+        self.register_buffer("asked", torch.zeros(()))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not self.training:
+            self.asked.add_(1)
+            return super().forward(images)
+        return super().forward(images) * (1 + self.asked)
+
+
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        (Remembering, "calling transform changes what is learned"),
         (Comparing, "the features of an image depend on the images that are encoded with it"),
         (WithDropout, "two runs from one seed differ, .* not from torch's own, as nn.Dropout does"),
     ],

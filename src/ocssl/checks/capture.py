@@ -15,7 +15,7 @@ from ocssl.learner import Learner
 
 def can_be_captured(build: Build) -> None:
     """A captured step neither replaces tensors nor changes numbers on the host, and reads no number of the device."""
-    learner = build()
+    learner = build(passes=1)
     train_state, strategy = learner.train_state, learner.train_state.strategy
     if not _captures(learner):
         return
@@ -66,7 +66,7 @@ def reads_no_number_of_the_capture(build: Build) -> None:
     if not _captures(learner):
         return
     captured: dict[Hashable, tuple[dict[str, int | float | bool], int]] = {}
-    for stream in small_stream(7 * learner.config.stream_batch).split(learner.config.stream_batch):
+    for stream in small_stream(6 * learner.config.stream_batch).split(learner.config.stream_batch):
         if kept is None or strategy.replaying(kept):  # graphs are captured from then on
             now, seen = dict(strategy.host_state()), 0 if kept is None else kept.seen
             then, seen_then = captured.setdefault(strategy.graph_key(kept), (now, seen))

@@ -18,6 +18,7 @@ from ocssl.checks.capture import can_be_captured, changed_names, reads_no_number
 from ocssl.checks.parts import sampled
 from ocssl.checks.small import STREAM_BATCH, Build, small_learner, small_stream
 from ocssl.learner import Learner
+from ocssl.memory import Memory
 from ocssl.nn import Encoder
 from ocssl.strategies import Strategy, Target
 
@@ -30,21 +31,23 @@ def check_strategy(name: str, **settings: Any) -> None:
     >>> check_strategy("finetune")
     """
     _knows_its_defaults(strategies.registry.get(name, settings.get("variant", "default")))
-    for check in (
-        _has_numbers_on_the_host,
-        _augments,
-        _leaves_what_it_is_given,
-        _trains,
-        _does_not_grow,
-        _replays_what_was_stored,
-        can_be_captured,
-        _treats_each_image_alone,
-        _repeats_however_it_is_called,
-        _goes_on_after_saving,
-        reads_no_number_of_the_capture,
-        _counts_its_budget,
-    ):
-        check(lambda **more: small_learner(name, **{**settings, **more}))
+
+    def build(**more: Any) -> Learner:
+        return small_learner(name, **{**settings, **more})
+
+    watched = build(passes=1)
+    _has_numbers_on_the_host(watched)
+    _augments(watched)
+    _leaves_what_it_is_given(watched)
+    _replays_what_was_stored_and_does_not_grow(watched)
+    trained = build()
+    cost = _Cost(trained)
+    _trains(trained)
+    can_be_captured(build)
+    _treats_each_image_alone(trained)
+    _repeats_and_goes_on(build)
+    reads_no_number_of_the_capture(build)
+    _counts_its_budget(trained, cost)
 
 
 def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
@@ -52,8 +55,8 @@ def _knows_its_defaults(kind: type[Strategy | methods.Method]) -> None:
     assert not unknown, f"{kind.__name__}.defaults names settings that no part has: {unknown}"
 
 
-def _has_numbers_on_the_host(build: Build) -> None:
-    strategy = build().train_state.strategy
+def _has_numbers_on_the_host(learner: Learner) -> None:
+    strategy = learner.train_state.strategy
     for key, value in strategy.host_state().items():
         assert isinstance(value, int | float), (
             f"{type(strategy).__name__}.host_state() must return numbers, not {type(value).__name__} for '{key}'; keep "
@@ -61,8 +64,7 @@ def _has_numbers_on_the_host(build: Build) -> None:
         )
 
 
-def _augments(build: Build) -> None:
-    learner = build()
+def _augments(learner: Learner) -> None:
     augment, views = learner.train_state.augment, learner.train_state.strategy.views
     images = small_stream(5)
     plain = augment.normalize(images)
@@ -75,8 +77,7 @@ def _augments(build: Build) -> None:
     assert found == wanted, f"the augmentation must return views {wanted} for {len(images)} images, not {found}"
 
 
-def _trains(build: Build) -> None:
-    learner = build()
+def _trains(learner: Learner) -> None:
     train_state, step = learner.train_state, learner.executor.step
     encoders = {*train_state.encoder.parameters()}
     shared = [key for key, p in train_state.strategy.named_parameters() if p in encoders]
@@ -98,7 +99,7 @@ def _trains(build: Build) -> None:
         return output
 
     learner.executor.step = watched  # type: ignore[method-assign]
-    learner.partial_fit(small_stream(20)).boundary().partial_fit(small_stream(8, seed=1))
+    learner.partial_fit(small_stream(16)).boundary().partial_fit(small_stream(7, seed=1))  # three wait
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
@@ -126,9 +127,8 @@ def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
     return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 
 
-def _leaves_what_it_is_given(build: Build) -> None:
-    """The images, views and features that hooks are given; other hooks and the memory read them, too."""
-    learner = build()
+def _leaves_what_it_is_given(learner: Learner) -> None:
+    """Guard the images, views and features that hooks are given; other hooks and the memory read them, too."""
     strategy, kept = learner.train_state.strategy, learner.train_state.memory
     if strategy.method is not None:
         _guard(strategy.method, "loss", _given_to_a_loss)
@@ -141,7 +141,6 @@ def _leaves_what_it_is_given(build: Build) -> None:
     for part in (strategy.method, strategy, kept):
         if part is not None:
             _guard(part, "after_step", _left_by_a_step)
-    learner.partial_fit(small_stream(20))
 
 
 def _given_to_a_loss(step: Step) -> list[Tensor]:
@@ -168,8 +167,8 @@ def _guard(part: object, hook: str, read: Callable[..., list[Tensor]]) -> None:
     setattr(part, hook, guarded)
 
 
-def _treats_each_image_alone(build: Build) -> None:
-    learner, images = build().partial_fit(small_stream(20)), small_stream(3, seed=9)
+def _treats_each_image_alone(learner: Learner) -> None:
+    images = small_stream(3, seed=9)
     alone = torch.cat([learner.encode(image[None]) for image in images])
     assert torch.allclose(learner.encode(images), alone, rtol=1e-3, atol=1e-4), (
         "the features of an image depend on the images that are encoded with it; a network in evaluation mode must "
@@ -177,78 +176,90 @@ def _treats_each_image_alone(build: Build) -> None:
     )
 
 
-def _repeats_however_it_is_called(build: Build) -> None:
-    """With the seed, whether images come in one call or in many, and whether or not features are asked for."""
-    stream = small_stream(26)
-    first = build(seed=0).partial_fit(stream)
-    pieces, other = (build(seed=seed).partial_fit(stream[:5]) for seed in (0, 1))
-    assert not torch.equal(_weights(pieces), _weights(other)), "runs from two seeds are the same"
-    for piece in stream[5:].split(5):
-        pieces.partial_fit(piece)
-    watched = build(seed=0).partial_fit(stream[:16])
-    watched.transform(stream[:7])
-    watched.partial_fit(stream[16:])
-    try:
-        _assert_same(first, pieces, "one call and many calls differ")
-        _assert_same(first, watched, "calling transform changes what is learned")
-    except AssertionError:  # the reason may be a simpler one
-        second = build(seed=0).partial_fit(stream)
-        advice = "draw from the generator that is passed, not from torch's own, as nn.Dropout does"
-        _assert_same(first, second, "two runs from one seed differ", f"{advice}; ocssl.nn has one that does not")
-        raise
+def _repeats_and_goes_on(build: Build) -> None:
+    """With the seed, whether images come in one call or in many, features are asked for, or it is saved and loaded."""
+    stream, border, cut = small_stream(34), 17, 26  # at the cut, the memory was overwritten and two images wait
 
+    def learn(learner: Learner, sizes: list[int]) -> Learner:
+        for size in sizes:
+            start = learner.seen + learner.pending
+            learner.partial_fit(stream[start : start + size])
+            if start + size == border:
+                learner.boundary()
+        return learner
 
-def _goes_on_after_saving(build: Build) -> None:
-    stream = small_stream(34)
-    whole = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:])
-    stopped = build().partial_fit(stream[:17]).boundary().partial_fit(stream[17:26])  # memory overwritten, two pending
+    def new(seed: int = 0) -> Learner:
+        return build(seed=seed, passes=1)
+
+    at_once, pieces = [border, len(stream) - border], [5, 5, 7, 5, 4]
+    whole, stopped, other = learn(new(), at_once), learn(new(), pieces[:1]), learn(new(seed=1), pieces[:1])
+    assert not torch.equal(_weights(stopped), _weights(other)), "runs from two seeds are the same"
+    learn(stopped, pieces[1:3]).transform(stream[:7])
+    learn(stopped, pieces[3:])
     with tempfile.TemporaryDirectory() as folder:
         stopped.save(folder)
         resumed = Learner.load(folder)
     _assert_same(stopped, resumed, "a learner that was saved and loaded differs")
-    resumed.partial_fit(stream[26:])
-    advice = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
-    _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", advice)
+    learn(resumed, [len(stream) - cut])
+    keep = "keep state in parameters, buffers or columns of the memory, or return it from host_state() or moments()"
+    draw = "draw from the generator that is passed, not from torch's own, as nn.Dropout does"
+    try:
+        _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", keep)
+    except AssertionError:  # the reason may be a simpler one
+        wholes = [learn(new(), at_once) for _ in range(4)]  # another for each comparison, which uses it
+        advice = f"{draw}; ocssl.nn has one that does not"
+        _assert_same(wholes[0], wholes[1], "two runs from one seed differ", advice)
+        _assert_same(wholes[2], learn(new(), [*pieces, len(stream) - cut]), "one call and many calls differ")
+        used = learn(new(), at_once[:1])
+        used.transform(stream[:7])
+        _assert_same(wholes[3], learn(used, at_once[1:]), "calling transform changes what is learned")
+        raise
 
 
-def _counts_its_budget(build: Build) -> None:
-    """Count at every network of the backbone's kind the rows through which a gradient goes."""
-    learner = build()
-    train_state, rows, counted = learner.train_state, [Fraction(0)], 0
-    if train_state.strategy.method is not None:
-        _makes_no_passes(train_state.strategy.method, train_state.encoders)
+class _Cost:
+    """Counts the rows through which a gradient goes, at every network of the backbone's kind.
 
-    def passed(network: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+    Attributes:
+        counted: passes so far, each step rounded up.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        train_state, self.counted, self._rows = learner.train_state, 0, Fraction(0)
+        self._pixels = learner.config.image_size**2
+        if train_state.strategy.method is not None:
+            _makes_no_passes(train_state.strategy.method, train_state.encoders)
+        kind = type(train_state.encoder.backbone)
+        for root in (train_state.encoder, train_state.strategy):
+            for network in root.modules():
+                if isinstance(network, kind):
+                    network.register_forward_hook(self._passed)
+        step = learner.executor.step
+
+        def counting(stream: Tensor) -> StepOutput:
+            self._rows = Fraction(0)
+            output = step(stream)
+            self.counted += math.ceil(self._rows)  # small crops count as their share of the pixels
+            return output
+
+        learner.executor.step = counting  # type: ignore[method-assign]
+
+    def _passed(self, network: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
         def arrived(gradient: Tensor) -> None:
-            rows[0] += Fraction(len(gradient) * inputs[0][0, 0].numel(), learner.config.image_size**2)
+            self._rows += Fraction(len(gradient) * inputs[0][0, 0].numel(), self._pixels)
 
         if output.requires_grad:
             output.register_hook(arrived)
 
-    kind = type(train_state.encoder.backbone)
-    for root in (train_state.encoder, train_state.strategy):
-        for network in root.modules():
-            if isinstance(network, kind):
-                network.register_forward_hook(passed)
-    outputs: list[StepOutput] = []
-    step = learner.executor.step
 
-    def kept(stream: Tensor) -> StepOutput:
-        nonlocal counted
-        outputs.append(step(stream))
-        counted += math.ceil(rows[0])  # small crops count as their share of the pixels
-        rows[0] = Fraction(0)
-        return outputs[-1]
-
-    learner.executor.step = kept  # type: ignore[method-assign]
-    learner.partial_fit(small_stream(27))
-    last = outputs[-1]
+def _counts_its_budget(learner: Learner, cost: _Cost) -> None:
+    last = learner.output
+    assert last is not None
     learner.flush()  # a smaller minibatch, of an odd number
-    assert learner.budget.spent == counted, (
-        f"{learner.budget.spent} CBP were charged, but a gradient went through {counted} views; call encoders as a "
-        "whole, and make further trained ones with setup.trained_copy()"
+    assert learner.budget.spent == cost.counted, (
+        f"{learner.budget.spent} CBP were charged, but a gradient went through {cost.counted} views; call encoders as "
+        "a whole, and make further trained ones with setup.trained_copy()"
     )
-    strategy = train_state.strategy
+    strategy = learner.train_state.strategy
     planned = learner.config.step_cost()
     complete = strategy.composition == "stream" or last.batch.slots is not None
     advice = f"set the strategy's class attribute backward_passes ({strategy.backward_passes}) to those of each view"
@@ -257,7 +268,7 @@ def _counts_its_budget(build: Build) -> None:
     assert last.cbp == planned or not complete, (
         f"a step cost {last.cbp} CBP, but {planned} are planned for it; {advice}"
     )
-    steps = sum(learner.config.passes_at(seen) for seen in range(0, 27, learner.config.stream_batch))
+    steps = sum(learner.config.passes_at(seen) for seen in range(0, learner.seen, learner.config.stream_batch))
     assert learner.budget.steps == steps, f"{learner.budget.steps} steps were counted, not {steps}"
 
 
@@ -279,37 +290,32 @@ def _makes_no_passes(method: methods.Method, encoders: list[Encoder]) -> None:
     method.loss = watched  # type: ignore[method-assign]
 
 
-def _replays_what_was_stored(build: Build) -> None:
-    learner = build(passes=1)
-    kept = learner.train_state.memory
-    if kept is None:
-        return
-    marked = kept.images
-    marked.zero_()
-    for piece in small_stream(26).clamp(min=1).split(STREAM_BATCH):
+def _replays_what_was_stored_and_does_not_grow(learner: Learner) -> None:
+    kept, sizes = learner.train_state.memory, []
+    if kept is not None:
+        kept.images.zero_()
+    for piece in small_stream(28).clamp(min=1).split(STREAM_BATCH):
         learner.partial_fit(piece)
-        written = (marked[: kept.capacity] != 0).flatten(1).any(dim=1)
-        for n in range(1, len(kept) + 1):
-            slots = sampled(kept, n, torch.Generator().manual_seed(n))
-            empty = slots[~written[slots]]
-            assert not len(empty), (
-                f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
-                "slots 0, 1, 2, … in this order, with every sample until the memory is full"
-            )
+        sizes.append(sum(tensor.numel() for tensor in learner.train_state.state_dict().values()))
+        if kept is not None:
+            _samples_what_was_written(kept)
+    assert sizes[-1] == sizes[-3], f"the state grows with the stream: {sizes} numbers"  # the memory was full before
     for name, column in learner.train_state.strategy.columns().items():
-        assert not column.dtype.is_floating_point or kept.columns[name].any(), (
+        assert kept is None or not column.dtype.is_floating_point or kept.columns[name].any(), (
             f"column '{name}' of the memory was never written; return it from features_after(), or from "
             "features_before() where insert_at is 'before'"
         )
 
 
-def _does_not_grow(build: Build) -> None:
-    learner = build(passes=1)
-    sizes = [
-        sum(tensor.numel() for tensor in learner.partial_fit(small_stream(length))._tensors().values())
-        for length in (24, 8, 8)  # the memory is full after the first
-    ]
-    assert sizes[1] == sizes[2], f"the state grows with the stream: {sizes} numbers"
+def _samples_what_was_written(kept: Memory) -> None:
+    written = (kept.images[: kept.capacity] != 0).flatten(1).any(dim=1)
+    for n in range(1, len(kept) + 1):
+        slots = sampled(kept, n, torch.Generator().manual_seed(n))
+        empty = slots[~written[slots]]
+        assert not len(empty), (
+            f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
+            "slots 0, 1, 2, … in this order, with every sample until the memory is full"
+        )
 
 
 def _weights(learner: Learner) -> Tensor:
@@ -337,7 +343,9 @@ def check_method(name: str, **options: Any) -> None:
     """
     kind = methods.registry.get(name)
     _knows_its_defaults(kind)
-    _leaves_what_it_is_given(lambda: small_learner("finetune", method=name, **options))
+    learner = small_learner("finetune", method=name, **options)
+    _leaves_what_it_is_given(learner)
+    learner.partial_fit(small_stream(8))
     for more in ({}, {"views": 3}):  # any number of views is allowed
         _uses_every_view(small_learner("finetune", method=name, **{**options, **more}).partial_fit(small_stream(8)))
     method = small_learner("finetune", method=name, **options).train_state.strategy.method
