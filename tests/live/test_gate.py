@@ -175,25 +175,26 @@ def test_few_images_publish_the_start_and_that_is_told(
     assert sum("too few" in line for line in warnings) == 1
 
 
-def checked(gate: Gate, learner: Learner) -> Gate:
-    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
-    learner.seen = 200
-    gate.check(learner)
-    return gate
-
-
-def test_the_standard_error_of_a_check_is_that_of_the_published_encoder() -> None:
+def improved(**options: object) -> tuple[Gate, Learner]:
+    """A learner whose start knows little, and a gate that has found what came after it better."""
     learner = Learner(**{**TINY, "backbone": projecting()})
     weights = learner.network[2].weight
     with torch.no_grad():
-        weights[4:] = 0  # a start that knows little
-        gate = Gate(learner, check_every=100)
+        weights[4:] = 0
+        gate = Gate(learner, check_every=100, **options)
         weights.copy_(projecting()[2].weight)
-    checked(gate, learner)
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    learner.seen = 200
+    gate.check(learner)
+    return gate, learner
+
+
+def test_the_standard_error_of_a_check_is_that_of_the_published_encoder() -> None:
+    gate, learner = improved()
     learner.seen = 240
     assert gate.published.facts["seen"] == 200
     with torch.no_grad():
-        weights[1:] = 0  # a present encoder that is worse, so that it is not published
+        learner.network[2].weight[1:] = 0  # a present encoder that is worse, so that it is not published
     gate.check(learner)
     assert gate.published.facts["seen"] == 200
     assert gate.quality.in_time < gate.quality.published
@@ -250,9 +251,9 @@ def test_a_loss_that_is_not_finite_goes_back_and_gives_up_only_after_many_rates(
 
 
 def test_a_saved_gate_decides_as_the_first(tmp_path: Path) -> None:
-    gate = Gate(learner := Learner(**TINY), check_every=100, reference=torch.zeros(60, 3, 8, 8, dtype=torch.uint8))
-    checked(gate, learner.partial_fit(scenes(200)))
+    gate, learner = improved(reference=torch.zeros(60, 3, 8, 8, dtype=torch.uint8))
     gate.save(tmp_path / "gate")
+    learner.seen = 240
     other = Gate(learner, check_every=100)
     other.restore(tmp_path / "gate", learner)
     assert other.quality == gate.quality
