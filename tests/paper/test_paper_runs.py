@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-import pytest
+from subprocess import Popen
 
 from helpers.cli import Ocssl
+from helpers.command import Command, wait_for
 from helpers.results import content, put, smoke_rows
 from ocssl.engines import Job, JobResult
 from ocssl.paper import join_plans, make_plan, run_missing
@@ -74,47 +71,31 @@ def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run
     assert ocssl("paper", "run", "smoke", "--seeds", "0", *only_cla_e_reads_it, "--dry-run")[0] == 0
 
 
-def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
+def test_runs_that_fail_or_are_damaged_do_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
     words = ("paper", "run", "smoke", "--seeds", "0", "-q")
-    first = ocssl(*words, "--dry-run")[1].splitlines()[1].split()[-1]
-    (tmp_path / "runs").mkdir()
+    first, second, third = (line.split()[-1] for line in ocssl(*words, "--dry-run")[1].splitlines()[-3:])
+    (tmp_path / "runs" / second).mkdir(parents=True)
+    (tmp_path / "runs" / second / "config.yaml").write_text("dataset: [\n")
     (tmp_path / "runs" / first).write_text("a file where the run's folder belongs")
+    code, said = ocssl(*words, "--dry-run")
+    assert (code, f"to run: {third}" in said) == (0, True)
     code, said = ocssl(*words)
     assert code == 1
     assert "finetuning, shapes, clean, seed 0: failed: " in said
-    assert "2 of 3 runs are done, 1 failed just now" in said
-    assert len(list((tmp_path / "results").iterdir())) == 2
-
-
-def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
-    words = ("paper", "run", "smoke", "--seeds", "0", "--methods", "er,finetune", "-q")
-    first, second = (line.split()[-1] for line in ocssl(*words, "--dry-run")[1].splitlines()[1:])
-    (tmp_path / "runs" / first).mkdir(parents=True)
-    (tmp_path / "runs" / first / "config.yaml").write_text("dataset: [\n")
-    code, said = ocssl(*words, "--dry-run")
-    assert (code, f"to run: {second}" in said) == (0, True)
-    code, said = ocssl(*words)
-    assert code == 1
-    assert f"failed: runs/{first}/config.yaml is not valid YAML" in said
-    assert "1 of 2 runs are done, 1 failed" in said
+    assert f"failed: runs/{second}/config.yaml is not valid YAML" in said
+    assert "1 of 3 runs are done, 2 failed just now" in said
+    assert len(list((tmp_path / "results").iterdir())) == 1
 
 
 def test_settings_that_make_other_experiments_are_kept_but_not_shown(tmp_path: Path, ocssl: Ocssl) -> None:
-    code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", *SMALL)
-    assert code == 0, said
-    assert "not the table's" in said
-    assert len(read_results(tmp_path / "results").files) == 1
-    assert smoke_rows(tmp_path / "results")["cla-e"].ours.runs == {}
-    assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
-
-
-def test_a_run_that_is_left_alone_shares_its_device_with_none_however_many_workers_are_asked_for(
-    tmp_path: Path, ocssl: Ocssl
-) -> None:
+    """The only run shares its device with none, however many workers are asked for."""
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--rows", "cla-e", "--workers", "4", *SMALL)
     assert code == 0, said
+    assert "not the table's" in said
     (file,) = read_results(tmp_path / "results").files
     assert file.runs_at_once == 1
+    assert smoke_rows(tmp_path / "results")["cla-e"].ours.runs == {}
+    assert "Results that belong in none of these: 1" in ocssl("paper", "list")[1]
 
 
 def test_no_run_is_begun_once_the_time_is_used(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -140,27 +121,20 @@ def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path
     assert len(read_results(tmp_path).files) == 3
 
 
-def test_a_broken_file_is_replaced_by_its_run(tmp_path: Path, ocssl: Ocssl) -> None:
-    once = ("paper", "run", "smoke", "--seeds", "0", "--rows", "er-fifo", "-q")
-    ocssl(*once)
+def test_a_broken_file_is_replaced_by_its_run_and_another_runs_result_never(tmp_path: Path, ocssl: Ocssl) -> None:
+    once = ("paper", "run", "smoke", "--rows", "er-fifo", "-q", *SMALL, "--seeds")
+    ocssl(*once, "0")
     (file,) = (tmp_path / "results").iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[:200])
-    code, said = ocssl(*once)
+    code, said = ocssl(*once, "0")
     assert code == 0, said
     assert file.read_bytes() == whole
-
-
-def test_another_runs_result_is_never_overwritten(tmp_path: Path, ocssl: Ocssl) -> None:
-    once = ("paper", "run", "smoke", "--rows", "er-fifo", "-q", "--seeds")
-    ocssl(*once, "0")
-    (file,) = (tmp_path / "results").iterdir()
     squatter = file.rename(file.with_name(file.name.replace("seed0", "seed1")))
-    before = squatter.read_bytes()
     code, said = ocssl(*once, "1")
     assert code == 1
     assert "holds the result of another run" in said
-    assert squatter.read_bytes() == before
+    assert squatter.read_bytes() == whole
 
 
 def test_early_pretraining_runs_first_what_it_starts_from(tmp_path: Path, ocssl: Ocssl) -> None:
@@ -260,10 +234,19 @@ def test_several_tables_are_run_at_once(tmp_path: Path, ocssl: Ocssl) -> None:
 
 
 def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl: Ocssl) -> None:
-    words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->shapes", "--seeds", "0", "--rows", "er-fifo")
+    """A set that is not there costs no run."""
+    words = ("paper", "run", "downstream-simclr", "--seeds", "0", "--rows", "er-fifo", "--dataset")
+    code, said = ocssl(*words, "shapes->folder:nowhere", "-q", *SMALL)
+    assert (code, "failed: " in said, "nowhere" in said) == (1, True, True)
+    (file,) = (tmp_path / "results").iterdir()
+    assert read_result(file).dataset == "shapes"
+    words = (*words, "shapes->shapes")
+    (run,) = (tmp_path / "runs").iterdir()
+    before = (run / "result.json").stat().st_mtime_ns
     code, said = ocssl(*words, "-q", *SMALL)
     assert code == 0, said
-    (run,) = (tmp_path / "runs").iterdir()
+    assert [*(tmp_path / "runs").iterdir()] == [run]
+    assert (run / "result.json").stat().st_mtime_ns == before
     own, onward = (
         read_result(path) for path in sorted((tmp_path / "results").iterdir(), key=lambda path: "-on-" in path.name)
     )
@@ -274,14 +257,6 @@ def test_downstream_measures_a_runs_encoder_on_another_set(tmp_path: Path, ocssl
     assert "1 of 1 runs are done" in ocssl(*words, "-q", *SMALL)[1]
     table = ("paper", "run", "high-simclr", "--dataset", "shapes", "--seeds", "0", "--rows", "er-fifo")
     assert "1 of 1 runs are done" in ocssl(*table, *SMALL, "--dry-run")[1]  # nothing is trained twice
-
-
-def test_a_probe_on_a_set_that_is_not_there_costs_no_run(tmp_path: Path, ocssl: Ocssl) -> None:
-    words = ("paper", "run", "downstream-simclr", "--dataset", "shapes->folder:nowhere", "--seeds", "0")
-    code, said = ocssl(*words, "--rows", "er-fifo", "-q", *SMALL)
-    assert (code, "failed: " in said, "nowhere" in said) == (1, True, True)
-    (file,) = (tmp_path / "results").iterdir()
-    assert read_result(file).dataset == "shapes"
 
 
 def test_one_half_of_a_pair_of_sets_is_enough_where_it_is_the_papers(ocssl: Ocssl) -> None:
@@ -313,12 +288,12 @@ def test_seeds_that_are_no_numbers_are_refused(ocssl: Ocssl) -> None:
     assert "not 'one'" in said
 
 
-def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> None:
+def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl, server: Popen[str]) -> None:
     words = ["paper", "run", "smoke", "--seeds", "0", "-q", "--set", "checkpoint_samples=6"]
-    process = subprocess.Popen([sys.executable, "-m", "ocssl", *words], cwd=tmp_path)
-    _wait_until_second_run_has_a_checkpoint(tmp_path / "runs", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process = Command(server, tmp_path).start(*words)
+    wait_for(lambda: len({checkpoint.parts[-3] for checkpoint in tmp_path.glob("runs/*/checkpoints/[0-9]*")}) > 1)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "results").glob("*.json")}
     assert done
     code, said = ocssl(*words)
@@ -327,12 +302,3 @@ def test_a_killed_table_goes_on_where_it_was(tmp_path: Path, ocssl: Ocssl) -> No
     resumed = [log for log in (tmp_path / "runs").glob("*/log.txt") if "resumed at image" in log.read_text()]
     assert len(resumed) == 1
     assert [list(row.ours.runs) for row in smoke_rows(tmp_path / "results").values()] == [[0]] * 4
-
-
-def _wait_until_second_run_has_a_checkpoint(runs: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if len([run for run in runs.glob("*") if any((run / "checkpoints").glob("[0-9]*"))]) > 1:
-            return
-        time.sleep(0.01)
-    pytest.fail("the second run never got to a checkpoint")

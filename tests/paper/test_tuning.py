@@ -20,7 +20,7 @@ from ocssl.sweeps.driver import read_started
 
 TINY = {
     "image_size": 8,
-    "samples_per_class": 20,
+    "samples_per_class": 12,
     "experiences": 2,
     "backbone": "convnet-w4",
     "hidden_dim": 8,
@@ -75,7 +75,7 @@ def test_tuning_stops_at_its_time_and_goes_on_from_the_small_files(
 ) -> None:
     grid = {"lr": [0.01, 0.03], "from_start": [False, True]}
     monkeypatch.setitem(read_yaml("tables")["tuning"]["low"], "cassle", grid)
-    command = ("paper", "tune", "views", "--dataset", "shapes", *CHANGES, "--set", "samples_per_class=12", "-q")
+    command = ("paper", "tune", "views", "--dataset", "shapes", *CHANGES, "-q")
     place = tmp_path / "results" / "tuning" / "views-clean" / "cassle"
     times = itertools.chain([0.0, 0.0], itertools.repeat(1000.0))
     monkeypatch.setattr(driver, "time", SimpleNamespace(monotonic=lambda: next(times)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sweeping import SHAPES, kill_worker, wait_for
 
-from ocssl.engines import Job, make_engine
+from ocssl.engines import Job, JobResult, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
 from ocssl.results.result import Result, read_result
 
@@ -42,14 +42,39 @@ def test_a_job_is_begun_only_when_the_one_before_is_done(tmp_path: Path) -> None
     assert events == ["asked for one", "finished one", "asked for two", "finished two"]
 
 
-def test_a_run_that_shares_its_device_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [job(name, tmp_path) for name in ("one", "two")]
-    shared = [done.result for done in make_engine(workers=2).run(jobs)]
+def test_workers_share_a_device_which_runs_say_and_end_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two begin at once; the third is asked for until one of them is over."""
+    from ocssl.engines import local
+
+    made, done = [], list[JobResult]()
+
+    class Noted(local._Worker):
+        def __init__(self, slot: int, slots: int) -> None:
+            super().__init__(slot, slots)
+            made.append(self.process)
+
+    def jobs() -> Iterator[Job | None]:
+        yield job("one", tmp_path)
+        yield job("two", tmp_path)
+        while not done:
+            yield None
+        yield job("three", tmp_path)
+
+    monkeypatch.setattr(local, "_Worker", Noted)
+    for ended in make_engine(workers=2).run(jobs()):
+        assert ended.error is None
+        assert ended.result == read_result(ended.job.folder)
+        done.append(ended)
+    assert sorted(ended.job.name for ended in done) == ["one", "three", "two"]
+    shared = [ended.result for ended in done]
+    assert [process.exitcode for process in made] == [128 + 15] * 2, "killed by the signal: nothing is tidied up then"
     (alone,) = make_engine(quiet=True).run([job("alone", tmp_path)])
     monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "5")  # somebody else's work is on it as well
     (crowded,) = make_engine(quiet=True).run([job("crowded", tmp_path)])
     found = [result.hardware["runs_at_once"] for result in (*shared, alone.result, crowded.result) if result]
-    assert found == [2, 2, 1, 5]
+    assert found == [2, 2, 2, 1, 5]
     monkeypatch.setenv("OCSSL_RUNS_AT_ONCE", "many")
     (refused,) = make_engine(quiet=True).run([job("refused", tmp_path)])
     assert refused.error == "OCSSL_RUNS_AT_ONCE must be a whole number from 1, not 'many'"
@@ -124,22 +149,6 @@ def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
     assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
 
 
-def test_workers_that_are_sent_home_end_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ocssl.engines import local
-
-    made = []
-
-    class Noted(local._Worker):
-        def __init__(self, slot: int, slots: int) -> None:
-            super().__init__(slot, slots)
-            made.append(self.process)
-
-    monkeypatch.setattr(local, "_Worker", Noted)
-    (done,) = make_engine(workers=2).run([job("run", tmp_path)])
-    assert done.error is None
-    assert [process.exitcode for process in made] == [128 + 15], "killed by the signal: nothing is tidied up then"
-
-
 def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown engine 'rya'; did you mean 'ray'"):
         make_engine("rya")  # type: ignore[arg-type]
@@ -152,10 +161,7 @@ def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -
         make_engine("ray")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_over(
-    tmp_path: Path, workers: int
-) -> None:
+def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_over(tmp_path: Path) -> None:
     over: list[str] = []
 
     def jobs() -> Iterator[Job | None]:
@@ -164,7 +170,7 @@ def test_a_job_that_depends_on_an_earlier_one_is_asked_for_again_when_that_is_ov
             yield None
         yield job("two", tmp_path)
 
-    for done in make_engine(workers=workers, quiet=True).run(jobs()):
+    for done in make_engine(quiet=True).run(jobs()):
         over.append(done.job.name)
     assert over == ["one", "two"]
 

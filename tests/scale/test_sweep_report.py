@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import SHAPES, write_sweep
+from sweeping import SHAPES, FakeEngine, write_sweep
 from typer.testing import CliRunner
 
 from ocssl.cli import app
@@ -23,6 +23,7 @@ from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.report import at_edges, best_yaml, is_logarithmic, plot_scores, trial_table
 
 QUIET = make_engine(quiet=True)
+PRETENDING = FakeEngine(lambda config: 50 - config["lr"])
 
 
 @pytest.fixture
@@ -203,12 +204,12 @@ def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_pat
     space = {"lr": [0.1, 0.2], "passes": [1, 2]}
     settings = {name: value for name, value in SHAPES.items() if name != "passes"} | {"experiences": 2}
     plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
-    first = start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    first = start_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
     kept = {trial.number: (trial.values, trial.scores) for trial in first.trials}
     file = tmp_path / "sweep" / "sweep.yaml"
     file.write_text(file.read_text().replace("- 0.1\n", "- 0.05\n  - 0.1\n"))
     lines: list[str] = []
-    second = resume_sweep(tmp_path / "sweep", QUIET, lines.append)
+    second = resume_sweep(tmp_path / "sweep", PRETENDING, lines.append)
     assert {trial.number: (trial.values, trial.scores) for trial in second.trials[:4]} == kept
     assert [trial.values for trial in second.trials[4:]] == [{"lr": 0.05, "passes": 1}, {"lr": 0.05, "passes": 2}]
     assert [line.partition(",")[0] for line in lines] == ["trial 5 (lr 0.05", "trial 6 (lr 0.05"]
@@ -218,11 +219,11 @@ def test_a_grid_may_try_single_configurations_besides_and_they_are_no_whole_row(
     space, extra = {"lr": [0.1, 0.2], "memory_size": [24, 32]}, [{"lr": 0.4, "memory_size": 24}]
     settings = {name: value for name, value in SHAPES.items() if name != "memory_size"} | {"experiences": 2}
     plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
-    start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    start_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
     wider = plan.model_copy(update={"extra": extra})
     (tmp_path / "sweep" / "sweep.yaml").write_text(wider.to_yaml())
     lines: list[str] = []
-    log = resume_sweep(tmp_path / "sweep", QUIET, lines.append)
+    log = resume_sweep(tmp_path / "sweep", PRETENDING, lines.append)
     assert [trial.values for trial in log.trials[4:]] == extra
     assert [line.partition(",")[0] for line in lines] == ["trial 5 (lr 0.4"]
     assert at_edges(plan, log.trials[2]) == [
