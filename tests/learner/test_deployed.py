@@ -51,7 +51,7 @@ def test_after_one_step_the_average_is_the_network_itself() -> None:
 def test_the_average_changes_nothing_that_is_learned() -> None:
     plain, averaged = small_learner("cla-e"), small_learner("cla-e", average=0.9)
     for learner in (plain, averaged):
-        learner.partial_fit(small_stream(40))
+        learner.partial_fit(small_stream(20))
     for name, tensor in plain.train_state.encoder.state_dict().items():
         assert torch.equal(tensor, averaged.train_state.encoder.state_dict()[name])
     images = small_stream(8, seed=5)
@@ -71,9 +71,8 @@ def teaching(monkeypatch: pytest.MonkeyPatch) -> str:
     return "teaching"
 
 
-def test_a_strategy_may_deploy_its_teacher(teaching: str) -> None:
-    check_strategy(teaching)
-    check_strategy(teaching, average=0.9)
+def test_a_strategy_may_deploy_the_average_of_its_teacher(teaching: str) -> None:
+    check_strategy(teaching, average=0.9)  # without an average: docs/extending.md prints this strategy and its check
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_a_strategy_may_deploy_its_teacher(teaching: str) -> None:
 def test_transform_save_export_and_publish_use_one_network(
     strategy: str, average: float, teaching: str, tmp_path: Path
 ) -> None:
-    learner = small_learner(strategy, average=average).partial_fit(small_stream(40))
+    learner = small_learner(strategy, average=average).partial_fit(small_stream(20))
     images = small_stream(9, seed=3)
     expected = learner.transform(images)
     learner.save(tmp_path / "saved")
@@ -120,7 +119,7 @@ def bilinear(image: np.ndarray, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize("crops", [1, 2, 3, 6, 10])
 def test_features_of_several_crops_are_the_mean_of_theirs(crops: int) -> None:
-    learner, images = small_learner("multiview-r").partial_fit(small_stream(20)), small_stream(5, seed=1)
+    learner, images = small_learner("multiview-r").partial_fit(small_stream(8)), small_stream(5, seed=1)
     network = copy.deepcopy(learner.network).eval()
     plain = learner.train_state.augment.normalize(images)
     corners = [(0, 0), (0, 1), (1, 0), (1, 1)]  # of seven pixels of eight
@@ -134,7 +133,7 @@ def test_features_of_several_crops_are_the_mean_of_theirs(crops: int) -> None:
 
 
 def test_one_crop_is_the_image_itself_to_the_bit() -> None:
-    learner, images = small_learner("multiview-r").partial_fit(small_stream(20)), small_stream(5, seed=1)
+    learner, images = small_learner("multiview-r").partial_fit(small_stream(8)), small_stream(5, seed=1)
     network = copy.deepcopy(learner.network).eval()
     with torch.no_grad():
         expected = network(learner.train_state.augment.normalize(images)).numpy()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 import ocssl
+from helpers.command import SHORT, Command, as_options
 from ocssl import data
 from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.config import REGISTRIES, settings
@@ -23,11 +23,7 @@ from ocssl.errors import ConfigError
 from ocssl.runs.config import parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
-TINY = (
-    " --set image_size=8 --set samples_per_class=10 --set experiences=2 --set backbone=convnet-w4 --set hidden_dim=8"
-    " --set output_dim=8 --set stream_batch=4 --set batch=8 --set passes=1 --set memory_size=12"
-    " --set probe.max_epochs=1 --set device=cpu"
-)
+TINY = as_options(SHORT | {"probe": {"max_epochs": 1}, "references": False})
 
 
 @pytest.fixture(scope="module")
@@ -74,24 +70,10 @@ def test_every_block_runs_and_the_strategy_trains_with_its_setting() -> None:
 
 
 @pytest.mark.usefixtures("printed")
-def test_the_alignment_strategy_passes_its_check() -> None:
-    check_strategy("cla-slow")
-
-
-@pytest.mark.usefixtures("printed")
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"method": "ressl", "slots": 50},
-        {"memory": "random"},
-        {"augmentation": "simclr-noise", "noise": 0.5},
-        {"backbone": "patches", "patch": 2},
-    ],
-    ids=lambda given: next(iter(given)),
-)
-def test_every_printed_part_passes_the_check_of_a_strategy(given) -> None:
-    """The page itself checks its optimisers so."""
-    check_strategy("er", **given)
+def test_printed_parts_that_the_page_does_not_train_pass_the_check_together() -> None:
+    """The page itself trains with the others, in the same check."""
+    noise, patches = {"augmentation": "simclr-noise", "noise": 0.5}, {"backbone": "patches", "patch": 2}
+    check_strategy("cla-slow", memory="random", **noise, **patches)
 
 
 @pytest.mark.usefixtures("printed")
@@ -110,14 +92,13 @@ def test_the_data_set_is_drawn_the_same_each_time() -> None:
     assert train.labels.unique().tolist() == [*range(10)]
 
 
-def test_the_commands_know_the_strategy_and_its_setting(folder) -> None:
-    listing, run = re.findall(r"^ocssl .*--plugin recall.*", PAGE.read_text(), flags=re.M)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": programs, "OCSSL_CACHE": str(folder)}
-    for command, expected in ((listing, "strength"), (run + TINY, "Final")):
-        done = subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert expected in done.stdout
+def test_the_commands_know_the_strategy_and_its_setting(folder, server) -> None:
+    command = Command(server, folder)
+    listing, run = re.findall(r"^ocssl (.*--plugin recall.*)", PAGE.read_text(), flags=re.M)
+    for words, expected in ((shlex.split(listing), "strength"), (shlex.split(run) + TINY, "Final")):
+        code, out, err = command(*words)
+        assert code == 0, err
+        assert expected in out
     assert [place.name.split("-")[2] for place in (folder / "runs").iterdir()] == ["recall"]
 
 
