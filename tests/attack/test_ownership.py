@@ -110,6 +110,7 @@ AGAIN = cases(
     ("compare results/r0.json --plot a.svg",),
     ("compare results/r0.json --plot a.pdf",),
     ("compare results/r0.json -o a.csv",),
+    ("report results -o out --format html --format csv --format png",),
     ("report results -o out --format html --format markdown --format latex --format csv --format png --format svg",),
     every=5,
 )
@@ -130,12 +131,14 @@ def test_force_replaces_a_file_and_an_empty_file_needs_none(attack: Attack) -> N
     assert (attack.folder / "empty.parquet").read_bytes()[:4] == b"PAR1"
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.html", "tables.tex"])
-def test_reports_of_earlier_versions_are_known_by_what_they_say(attack: Attack, name: str) -> None:
-    assert attack.call(*REPORT, "out", "--format", "html", "--format", "markdown", "--format", "latex")[0] == 0
-    page = attack.folder / "out" / name
-    page.write_text("".join(line for line in page.read_text().splitlines(True) if "made by ocssl" not in line))
-    assert attack.call(*REPORT, "out", "--format", "html", "--format", "markdown", "--format", "latex")[0] == 0
+def test_reports_of_earlier_versions_are_known_by_what_they_say(attack: Attack) -> None:
+    words = (*REPORT, "out", "--format", "html", "--format", "markdown", "--format", "latex")
+    assert attack.call(*words)[0] == 0
+    for name in ("report.md", "report.html", "tables.tex"):
+        page = attack.folder / "out" / name
+        page.write_text("".join(line for line in page.read_text().splitlines(True) if "made by ocssl" not in line))
+    code, err = attack.call(*words)
+    assert code == 0, err
 
 
 @pytest.mark.parametrize(

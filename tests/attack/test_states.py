@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attacking import LEARN, Attack
+from attacking import LEARN, SETTINGS, Attack
 
-from helpers.command import TINY
 from ocssl import Learner
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.runs.state import RunState
@@ -184,8 +183,7 @@ def test_a_learner_that_a_fork_copied_does_not_learn(tmp_path: Path) -> None:
 
 def test_a_sweep_with_failed_trials_says_how_many_and_exits_with_1(attack: Attack) -> None:
     """A learning rate of 1e30 diverges."""
-    settings = {name: value for name, value in TINY.items() if name not in ("experiences", "log_every")}
-    plan = {"settings": {**settings, "strategy": "er", "method": "simclr"}, "space": {"lr": [0.05, 1e30]}}
+    plan = {"settings": SETTINGS, "space": {"lr": [0.05, 1e30]}}
     attack.put("plan.yaml", json.dumps(plan))
     code, err = attack.call("sweep", "plan.yaml", "--output", "p", "-q")
     assert code == 1, err

@@ -41,6 +41,11 @@ def encoder(request: pytest.FixtureRequest) -> FrozenEncoder:
     return make(request.param)
 
 
+@pytest.fixture(scope="module")
+def resnet18() -> FrozenEncoder:
+    return make("resnet18", images=IMAGES[:1])
+
+
 def test_onnx_agrees_for_every_batch_size(encoder: FrozenEncoder, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     export(encoder, tmp_path / "encoder.onnx", "onnx")
@@ -56,7 +61,7 @@ def test_an_adapted_pretrained_network_is_exported(tmp_path: Path) -> None:
     torch.manual_seed(3)
     torch.save(EfficientNetLite0().state_dict(), file := tmp_path / "w.pth")
     settings = {"weights": str(file), "backbone": "efficientnet-lite0", "image_size": 2 * SIZE, "heads_first": 0}
-    learner = Learner(strategy="adapt", lr=0.05, **settings, **TINY).partial_fit(IMAGES.repeat(2, 1).repeat(2, 2))
+    learner = Learner(strategy="adapt", lr=0.05, **settings, **TINY).partial_fit(IMAGES[:4].repeat(2, 1).repeat(2, 2))
     publish(learner, tmp_path / "encoder")
     file.unlink()
     encoder = load(tmp_path / "encoder")
@@ -65,8 +70,8 @@ def test_an_adapted_pretrained_network_is_exported(tmp_path: Path) -> None:
     original = learner.train_state.strategy.original.network.backbone.state_dict()  # type: ignore[union-attr]
     assert not all(map(torch.equal, original.values(), learner.network.state_dict().values()))
     export(encoder, tmp_path / "e.safetensors", "safetensors")
-    for path in ("encoder", "e.safetensors"):
-        np.testing.assert_allclose(load(tmp_path / path).transform(images), wanted, rtol=0, atol=1e-5)
+    for one in (encoder, load(tmp_path / "e.safetensors")):
+        np.testing.assert_allclose(one.transform(images), wanted, rtol=0, atol=1e-5)
     onnxruntime = pytest.importorskip("onnxruntime")
     export(encoder, tmp_path / "e.onnx", "onnx")
     session = onnxruntime.InferenceSession(tmp_path / "e.onnx", providers=["CPUExecutionProvider"])
@@ -214,17 +219,17 @@ def test_a_network_that_onnx_cannot_express_is_refused_without_its_graph(
 
 @pytest.mark.parametrize("to", ["safetensors", "torchscript", "torchvision", "onnx"])
 def test_a_file_that_cannot_be_written_whole_is_said_in_a_line_and_an_earlier_one_stays(
-    to: str, tmp_path: Path
+    to: str, resnet18: FrozenEncoder, tmp_path: Path
 ) -> None:
     if to == "onnx":
         pytest.importorskip("onnxruntime")
-    encoder, target = make("resnet18", images=IMAGES[:1]), tmp_path / "encoder"
+    target = tmp_path / "encoder"
     target.write_text("an earlier one")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(CheckpointError, match=f"cannot write '{target}': ") as caught:
-            export(encoder, target, to, force=True)
+            export(resnet18, target, to, force=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)

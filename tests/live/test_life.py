@@ -39,7 +39,7 @@ def write_classes(folder: Path, *, labelled: bool) -> Path:
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("life")
     frames = write_classes(folder / "frames", labelled=False)
-    quiet_learn(frames, folder / "state", check_every=60, report_every=0, lr=0.1)
+    quiet_learn(frames, folder / "state", stream_batch=8, batch=16, check_every=60, report_every=0, lr=0.1)
     return folder / "state"
 
 
@@ -51,7 +51,7 @@ def test_the_life_of_a_state_is_told_from_its_files(state: Path) -> None:
     assert told["learner"] == "convnet-w8, cla-e, simsiam, fifo, sgd"
     assert told["images"] == "8×8, fit squash, pixel_range unset"
     assert told["source"].endswith("frames: 240 images")
-    assert told["learned"].startswith("from 240 images, 60 steps, CBP ")
+    assert told["learned"].startswith("from 240 images, 30 steps, CBP ")
     assert told["encoder"].startswith("version ")
     assert told["kept"] == "240 of 240 images, for measuring"
     assert any("published encoder" in text for name, text in facts if not name)
