@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SERVER = Path(__file__).with_name("forking.py")
+TESTS = Path(__file__).parents[1]
 
 TINY = {
     "dataset": "shapes",
@@ -50,7 +50,12 @@ def command_server() -> Iterator[subprocess.Popen[str]]:
     """The process that forks for each command."""
     environment = {**os.environ, "COLUMNS": "100"}
     server = subprocess.Popen(
-        [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-m", "helpers.forking"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=TESTS,
     )
     yield server
     assert server.stdin

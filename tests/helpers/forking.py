@@ -13,7 +13,6 @@ from types import ModuleType
 import numpy
 import pyarrow
 import torch
-from repeated import draw_shapes_once, make_commands_once
 
 import ocssl.cli
 import ocssl.data.formats.parquet
@@ -28,6 +27,7 @@ import ocssl.runs.evaluate
 import ocssl.runs.presets
 import ocssl.runs.run
 import ocssl.sweeps.driver
+from helpers.repeated import draw_shapes_once, make_commands_once
 
 
 def run(request: dict[str, object]) -> None:
