@@ -403,6 +403,7 @@ def test_the_table_has_the_encoders_and_the_yardsticks() -> None:
     without = [*summary(replace(CHECK, order=0.3))]
     assert not any("colours" in line or "chance" in line for line in without)
     assert "no order in time (z = 0.3, below 4)" in order_line(replace(CHECK, order=0.3))
+    assert [replace(CHECK, order=z).ordered for z in (3.9, 4.0)] == [False, True]
     assert quality_line(replace(CHECK, order=0.3)) == "rank 60, at the start 55"
 
 
