@@ -15,7 +15,7 @@ from ocssl.learner import Learner
 
 def can_be_captured(build: Build) -> None:
     """A captured step neither replaces tensors nor changes numbers on the host, and reads no number of the device."""
-    learner = build(passes=1)
+    learner = build()
     train_state, strategy = learner.train_state, learner.train_state.strategy
     if not _captures(learner):
         return

@@ -35,7 +35,7 @@ def check_strategy(name: str, **settings: Any) -> None:
     def build(**more: Any) -> Learner:
         return small_learner(name, **{**settings, **more})
 
-    watched = build(passes=1)
+    watched = build()
     _has_numbers_on_the_host(watched)
     _augments(watched)
     _leaves_what_it_is_given(watched)
@@ -188,11 +188,9 @@ def _repeats_and_goes_on(build: Build) -> None:
                 learner.boundary()
         return learner
 
-    def new(seed: int = 0) -> Learner:
-        return build(seed=seed, passes=1)
-
     at_once, pieces = [border, len(stream) - border], [5, 5, 7, 5, 4]
-    whole, stopped, other = learn(new(), at_once), learn(new(), pieces[:1]), learn(new(seed=1), pieces[:1])
+    whole = learn(build(seed=0), at_once)
+    stopped, other = (learn(build(seed=seed), pieces[:1]) for seed in (0, 1))
     assert not torch.equal(_weights(stopped), _weights(other)), "runs from two seeds are the same"
     learn(stopped, pieces[1:3]).transform(stream[:7])
     learn(stopped, pieces[3:])
@@ -206,11 +204,11 @@ def _repeats_and_goes_on(build: Build) -> None:
     try:
         _assert_same(whole, resumed, "a saved and resumed run differs from one that never stopped", keep)
     except AssertionError:  # the reason may be a simpler one
-        wholes = [learn(new(), at_once) for _ in range(4)]  # another for each comparison, which uses it
+        wholes = [learn(build(seed=0), at_once) for _ in range(4)]  # another for each comparison, which uses it
         advice = f"{draw}; ocssl.nn has one that does not"
         _assert_same(wholes[0], wholes[1], "two runs from one seed differ", advice)
-        _assert_same(wholes[2], learn(new(), [*pieces, len(stream) - cut]), "one call and many calls differ")
-        used = learn(new(), at_once[:1])
+        _assert_same(wholes[2], learn(build(seed=0), [*pieces, len(stream) - cut]), "one call and many calls differ")
+        used = learn(build(seed=0), at_once[:1])
         used.transform(stream[:7])
         _assert_same(wholes[3], learn(used, at_once[1:]), "calling transform changes what is learned")
         raise
