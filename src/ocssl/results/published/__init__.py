@@ -14,7 +14,8 @@ import yaml
 @cache
 def read_yaml(name: Literal["names", "tables"]) -> dict[str, Any]:
     """The content of ``names.yaml`` or ``tables.yaml``."""
-    content: dict[str, Any] = yaml.safe_load((resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8"))
+    text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # ten times faster in C
     return content
 
 
