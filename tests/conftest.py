@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from helpers.command import command_server
-from helpers.repeated import draw_shapes_once
+from helpers.shapes import draw_shapes_once
 from ocssl import augment, memory, methods, optim, plugins, strategies
 from ocssl.data.catalog import registry as data_sets
 from ocssl.data.streams import registry as streams

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers.repeated import make_commands_once
 from ocssl.cli import main
 
 Ocssl = Callable[..., tuple[int, str]]
@@ -20,7 +19,6 @@ def ocssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """``ocssl`` with arguments: exit code and everything it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    make_commands_once()
 
     def call(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["ocssl", *map(str, words)])

@@ -27,7 +27,7 @@ import ocssl.runs.evaluate
 import ocssl.runs.presets
 import ocssl.runs.run
 import ocssl.sweeps.driver
-from helpers.repeated import draw_shapes_once, make_commands_once
+from helpers.shapes import draw_shapes_once
 
 
 def run(request: dict[str, object]) -> None:
@@ -70,9 +70,8 @@ def main() -> None:
     ocssl.runs.presets.resolve({})  # looks for plugins among the installed packages, makes the classes of settings
     ocssl.live.settings()
     ocssl.plugins.describe(["ocssl"])  # reads which modules the installed packages have
-    commands = make_commands_once().commands
     for name in ("run", "learn"):
-        commands[name].make_context(name, [], resilient_parsing=True)  # makes their flags
+        ocssl.cli.command.commands[name].make_context(name, [], resilient_parsing=True)  # makes their flags
     draw_shapes_once()
     for split in ("train", "test"):
         ocssl.data.load("shapes", split=split, image_size=8)

@@ -9,13 +9,13 @@ import sys
 import traceback
 import warnings
 
-from ocssl.cli.app import app
+from ocssl.cli.app import app, command
 from ocssl.common.console import print_warnings
 from ocssl.common.files import not_a_path
 from ocssl.common.signals import Interrupted
 from ocssl.errors import OcsslError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "command", "main"]
 
 REFUSED, FAULT, UNREAD = 2, 70, 141
 """Exit codes: what was asked for cannot be done; a fault of ocssl itself, or of a plugin; nobody reads the output."""
@@ -45,7 +45,7 @@ def _call() -> int:
         return _say("the working folder was deleted; change to one that is there", REFUSED)
     code = 0
     try:
-        app()
+        command()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else _say(str(end.code), REFUSED)
         if code == 130:

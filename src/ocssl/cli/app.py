@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from ocssl.cli import budget, compare, data, demo, embed, export, learn, lists, paper, probe, report, run, show, sweep
 from ocssl.cli.flags import PluginGroup, with_flags
@@ -54,3 +55,6 @@ app.command("list")(lists.list_names)
 app.command(cls=with_flags("ocssl.config", budget.SETTINGS))(budget.budget)
 app.add_typer(data.app, name="data")
 app.add_typer(paper.app, name="paper")
+
+command = get_command(app)
+"""The tree as it is called."""

@@ -12,6 +12,7 @@ import re
 import time
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,6 +24,7 @@ from typer.main import get_command
 from ocssl.common.console import print_line
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from rich.console import Console
 
     from ocssl.options import Declared
@@ -56,9 +58,8 @@ def with_flags(module: str, only: tuple[str, ...] = ()) -> type[TyperCommand]:
             own = super().get_params(ctx)
             taken = {param.name for param in own}
             settings: Mapping[str, Declared] = importlib.import_module(module).settings()
-            offered = {name: entry for name, entry in settings.items() if not only or name in only}
-            hints = {name: _annotation(name, entry) for name, entry in offered.items() if name not in taken}
-            return [*own, *_made(hints)]
+            offered = [name for name in settings if name not in taken and (not only or name in only)]
+            return [*own, *(_flag(name, settings[name].field) for name in offered)]
 
     return SettingsCommand
 
@@ -98,7 +99,7 @@ class PluginGroup(TyperGroup):
 def _offer_plugins(command: Any) -> None:
     """Show ``--plugin`` in the help of a command and of those below it."""
     option = typer.Option("--plugin", metavar="MODULE", expose_value=False, help="Module of your own parts.")
-    command.params += _made({"plugin": Annotated[list[str] | None, option]})
+    command.params.append(_parameter("plugin", Annotated[list[str] | None, option]))
     for inner in getattr(command, "commands", {}).values():
         _offer_plugins(inner)
 
@@ -127,41 +128,41 @@ def line_printer(*, quiet: bool) -> Callable[[str], None]:
     return (lambda line: None) if quiet else print_line
 
 
-def _made(hints: Mapping[str, Any]) -> list[Any]:
-    """Typer's parameters, made as for a function that has these arguments."""
+def _parameter(name: str, hint: Any) -> Any:
+    """Typer's parameter, made as for a function that has this argument."""
 
     def stub(**settings: Any) -> None: ...
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    stub.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, keyword, default=None, annotation=hint) for name, hint in hints.items()]
-    )
-    stub.__annotations__ = dict(hints)
+    parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+    stub.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    stub.__annotations__ = {name: hint}
     app = typer.Typer(add_completion=False)
     app.command()(stub)
-    return list(get_command(app).params)
+    return get_command(app).params[0]
 
 
-def _annotation(name: str, entry: Declared) -> Any:
-    inner = typing.get_args(entry.field.annotation)
-    kinds: list[Any] = (
-        [kind for kind in inner if kind is not NoneType] if NoneType in inner else [entry.field.annotation]
-    )
+@cache
+def _flag(name: str, field: FieldInfo) -> Any:
+    """The parameter of a setting; a command asks for it several times."""
+    from ocssl.options import marks
+
+    inner = typing.get_args(field.annotation)
+    kinds: list[Any] = [kind for kind in inner if kind is not NoneType] if NoneType in inner else [field.annotation]
     flag, boolean = f"--{name.replace('_', '-')}", kinds == [bool]
     choices = [str(value) for value in typing.get_args(kinds[0])] if typing.get_origin(kinds[0]) is Literal else []
     usual = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if boolean else flag,
-        help=re.split(r"[;:.(] ", entry.description.replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
+        help=re.split(r"[;:.(] ", (field.description or "").replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
         metavar=None if boolean else f"[{'|'.join(choices)}]" if choices else usual,
         show_default=False,
         expose_value=False,
-        hidden=not entry.marks.common,
+        hidden=not marks(field).common,
         callback=_keep(name, as_text=str in kinds),
         autocompletion=lambda: choices or registered_names(name),  # Typer takes those that fit
         rich_help_panel=PANEL,
     )
-    return Annotated[bool | None, option] if boolean else Annotated[str | None, option]
+    return _parameter(name, Annotated[bool | None, option] if boolean else Annotated[str | None, option])
 
 
 def _keep(name: str, as_text: bool) -> Callable[..., None]:
