@@ -5,7 +5,6 @@ Tables, figures, the answers to the paper's claims and every list of numbers are
 
 from __future__ import annotations
 
-import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from ocssl.results.charts import chart_data
 from ocssl.results.claims import MAIN, claims
 from ocssl.results.render import write_report
 from ocssl.results.render.figures import render_figure
-from ocssl.results.render.markdown import to_markdown
+from ocssl.results.render.markdown import claim_lines, to_markdown
 from ocssl.results.report import Report
 from ocssl.results.summary import summary
 from ocssl.results.table import Table, TableColumn
@@ -42,7 +41,7 @@ PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
 FLOORS = ("random encoder", "raw pixels", "colour histogram")
 FIGURES = ("stream-high-simsiam-cifar100-clean", "budget-cifar-100-simsiam-clean", "budget-cifar-100-simclr-clean")
-"""The report's figures that README.md and reproduction.md show."""
+"""The report's figures that README.md and results.md show."""
 
 
 def between(page: str, name: str, content: str) -> str:
@@ -55,17 +54,8 @@ def between(page: str, name: str, content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
-def reproduction(text: str, report: Report, made: str) -> str:
-    """The page with its tables, claims and lists as the results have them.
-
-    Args:
-        made: the tables of the report.
-    """
-    first, last = text.index("### CIFAR-100, "), text.index("Accuracies are in percent")
-    text = text[:first] + re.sub("^## ", "### ", made, flags=re.M) + text[last:]
-    answers = "".join(f"| {claim.text} | {claim.said} | {claim.evidence} |\n" for claim in claims(report.store))
-    text = between(text, "claims", f"\n| claim | answer | our numbers |\n|---|---|---|\n{answers}")
-    text = between(text, "runs", "\n" + lists.runs(report))
+def results(text: str, report: Report) -> str:
+    """The page of results with the claims and every list as the results have them."""
     made_lists = {
         "summary": summary(report.sections),
         "grids": lists.grids(report.folder / "tuning"),
@@ -77,9 +67,20 @@ def reproduction(text: str, report: Report, made: str) -> str:
         "CLA-b": lists.cla_b(report),
         "switches": lists.switches(report),
     }
+    text = between(text, "claims", "\n" + "\n".join((*claim_lines(claims(report.store)), "")))
     for name, lines in made_lists.items():
         text = between(text, name, listed(lines))
     return text
+
+
+def result_tables(text: str, report: Report, made: str) -> str:
+    """The page with how much was run, and with every table.
+
+    Args:
+        made: the tables of the report.
+    """
+    first, last = text.index("## CIFAR-100, "), text.index("Accuracies are in percent")
+    return between(text[:first] + made + text[last:], "runs", "\n" + lists.runs(report))
 
 
 def multiview(page: str, store: Store, tuning: Path) -> str:
@@ -155,11 +156,13 @@ def pages(report: Report) -> dict[Path, str]:
         write_report(report, Path(folder), ["markdown"])
         written = (Path(folder) / "report.md").read_text()
     made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
-    page, many, front = ROOT / "docs" / "reproduction.md", ROOT / "docs" / "multiview.md", ROOT / "README.md"
+    found, every = ROOT / "docs" / "results.md", ROOT / "docs" / "result-tables.md"
+    many, front = ROOT / "docs" / "multiview.md", ROOT / "README.md"
     adapt, adapted = ROOT / "docs" / "pretrained.md", MEASURED / "adapt"
     speed = ROOT / "docs" / "performance.md"
     return {
-        page: reproduction(page.read_text(), report, made),
+        found: results(found.read_text(), report),
+        every: result_tables(every.read_text(), report, made),
         many: multiview(many.read_text(), report.store, report.folder / "tuning"),
         adapt: between(
             between(adapt.read_text(), "adapted", "\n" + "\n".join(benchmarked.adapted(adapted))),
@@ -171,6 +174,6 @@ def pages(report: Report) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    results = read_report(ROOT / "results")
-    for place, content in {**pages(results), **figures(results)}.items():
+    published = read_report(ROOT / "results")
+    for place, content in {**pages(published), **figures(published)}.items():
         place.write_text(content)

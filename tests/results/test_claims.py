@@ -84,7 +84,7 @@ def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     results.append(made(base, "pretraining-simsiam", "cla-e-iid", 52))
     found = answers(tmp_path / "store", results)
     assert (found["downstream"].answer, found["pretraining"].answer) == ("no", "yes")
-    said = "1 seed: CLA-R less i.i.d. −1.0, the highest of the other 2 rows that were run."
+    said = "High CBP, SimSiam, 1 seed: CLA-R less i.i.d. −1.0, the highest of the other 2 rows that were run."
     assert said in found["downstream"].evidence
     assert "1 of 2 comparisons were run." in found["downstream"].evidence
     assert (found["downstream"].said, found["time"].said) == ("no, by one seed, so far", "not run yet")
@@ -139,7 +139,7 @@ def test_the_memory_of_cla(
     ]
     claim = answers(tmp_path / "store", results)["memory"]
     assert claim.answer == answer
-    assert claim.evidence.endswith("To run: ocssl paper run buffers.") == (reservoir is None)
+    assert (claim.evidence[-1] == "To run: ocssl paper run buffers.") == (reservoir is None)
 
 
 def test_times_are_compared_per_cbp_on_one_device(base: Result, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     results = [synthetic.again(one, final, lr=lr, measure_on="validation") for one, lr, final in tried]
     claim = answers(tmp_path / "store", results)["lr"]
     assert claim.answer == "yes"
-    assert "at lr 0.3 CLA-E is 0.0 below its best, ER w/ FIFO 6.0" in claim.evidence
+    assert "High CBP, 1 seed: at lr 0.3 CLA-E is 0.0 below its best, ER w/ FIFO 6.0." in claim.evidence
     reservoir = made(base, "high-simsiam", "er-reservoir", 45.0)
     others = [synthetic.again(reservoir, 45.0, lr=0.3, measure_on="validation"), *results]
     assert answers(tmp_path / "reservoir", others)["lr"] == claim, "ER with another memory is not ER w/ FIFO"
@@ -181,7 +181,7 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     assert comparison.supports is None, "both are best at the largest lr"
     claim = answers(tmp_path / "alone", results[:2])["lr"]
     assert claim.answer == "not run yet"
-    assert "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cla-e,cassle-r" in claim.evidence
+    assert "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cla-e,cassle-r" in claim.commands
 
 
 def test_only_tables_with_missing_runs_are_to_be_run(base: Result, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_an_answer_says_of_how_few_seeds_it_is(base: Result, tmp_path: Path, see
 
 def test_what_was_not_run_says_how_to_run_it() -> None:
     claim = Claim("", "", commands=("ocssl paper run times",))
-    assert (claim.answer, claim.evidence) == ("not run yet", "To run: ocssl paper run times.")
+    assert (claim.answer, claim.evidence) == ("not run yet", ["To run: ocssl paper run times."])
     assert Claim("", "", (Comparison(None, "level"),)).answer == "in part"
 
 

@@ -43,7 +43,8 @@ def test_markdown_opens_with_what_was_found(report: Report) -> None:
     assert headings[:2] == ["What was found", "The paper’s claims"]
     opening = markdown_report(report).partition("\n## CIFAR-100")[0]
     for claim in claims(report.store):
-        assert f"- **{claim.said}**: {claim.text}".replace("_", "\\_") in opening
+        said = [f"- {claim.text} **{claim.said.capitalize()}.**", *(f"    - {one}" for one in claim.evidence)]
+        assert "\n".join(said).replace("_", "\\_") in opening
     assert all(sentence in opening for sentence in summary(report.sections))
 
 

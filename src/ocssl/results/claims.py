@@ -57,7 +57,7 @@ class Claim:
     Attributes:
         text: the claim.
         comparisons: those that were run.
-        note: what else belongs to the answer, in whole sentences.
+        notes: what else belongs to the answer, in whole sentences.
         commands: those that make results which are missing.
         planned: how many comparisons there are once all of them were run.
     """
@@ -65,7 +65,7 @@ class Claim:
     name: str
     text: str
     comparisons: tuple[Comparison, ...] = ()
-    note: str = ""
+    notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     planned: int = 0
 
@@ -100,12 +100,13 @@ class Claim:
         return ", ".join(filter(None, (self.answer, basis, "so far" if self.partial else "")))
 
     @property
-    def evidence(self) -> str:
+    def evidence(self) -> list[str]:
         """Every comparison and the note as sentences, and what to run where not all was run."""
         done = len(self.comparisons)
         left = f"{done} of {self.planned} comparisons were run." if self.partial else ""
         to_run = f"To run: {'; '.join(self.commands)}." if self.commands else ""
-        return " ".join(filter(None, (_sentences(self.comparisons), self.note if done else "", left, to_run)))
+        said = (*_sentences(self.comparisons), *(self.notes if done else ()), left, to_run)
+        return [sentence for sentence in said if sentence]
 
 
 def claims(store: Store) -> list[Claim]:
@@ -136,7 +137,7 @@ def claims(store: Store) -> list[Claim]:
 def _above(store: Store, name: str, text: str, tables: Sequence[str], pairs: Sequence[tuple[str, str]]) -> Claim:
     """In each table, the first row of each pair, by name, is above the second."""
     found = {table: _compared(_section(store, table), pairs) for table in tables}
-    return _claim(name, text, "Differences of Final, in points.", found, dict.fromkeys(tables, len(pairs)))
+    return _claim(name, text, ("Differences of Final, in points.",), found, dict.fromkeys(tables, len(pairs)))
 
 
 def _stagnation(store: Store) -> Claim:
@@ -159,7 +160,7 @@ def _stagnation(store: Store) -> Claim:
                 found[table].append(Comparison(rises if iid else not rises, text, difference.n, where))
     note = f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation."
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
-    return _claim("passes", text, note, found, planned)
+    return _claim("passes", text, (note,), found, planned)
 
 
 def _fifo(store: Store) -> Claim:
@@ -167,8 +168,8 @@ def _fifo(store: Store) -> Claim:
     section = _section(store, "buffers")
     found = _compared(section, pairs, where="by linear probe")
     near = _compared(section, pairs, number="knn_final", where="by k-NN")
-    note = " ".join(filter(None, (_sentences(near), "Differences of Final, in points.")))
-    return _claim("memory", "FIFO is the best memory for CLA.", note, {"buffers": found}, {"buffers": len(pairs)})
+    notes = (*_sentences(near), "Differences of Final, in points.")
+    return _claim("memory", "FIFO is the best memory for CLA.", notes, {"buffers": found}, {"buffers": len(pairs)})
 
 
 def _downstream(store: Store) -> Claim:
@@ -187,7 +188,7 @@ def _downstream(store: Store) -> Claim:
         if not all(row.ours.final for row in section.rows):
             missing.append(f"ocssl paper run {table}")
     text, note = "CLA-R is best on other data sets.", "Differences of the linear probe on SVHN, in points."
-    return Claim("downstream", text, tuple(found), note, tuple(missing), planned=len(tables))
+    return Claim("downstream", text, tuple(found), (note,), tuple(missing), planned=len(tables))
 
 
 def _learning_rates(store: Store) -> Claim:
@@ -221,7 +222,7 @@ def _learning_rates(store: Store) -> Claim:
     methods = ",".join(("er-fifo", *aligned))
     missing = [table for budget, table in tables.items() if len(found[budget]) < len(aligned)]
     commands = tuple(f"ocssl paper tune {table} --methods {methods}" for table in missing)
-    return Claim("lr", text, (*found["high"], *found["low"]), note, commands, planned=len(tables) * len(aligned))
+    return Claim("lr", text, (*found["high"], *found["low"]), (note,), commands, planned=len(tables) * len(aligned))
 
 
 def _times(store: Store) -> Claim:
@@ -244,18 +245,22 @@ def _times(store: Store) -> Claim:
             found.append(Comparison(spread <= SAME_RATE, f"{what} {spread:.2f}", seeds, where))
     note = f"Factors between times per CBP; up to {SAME_RATE:g} counts as proportional."
     text = "CBP is proportional to training time."
-    return _claim("time", text, note, {"times": found}, {"times": 2 * every + 1})
+    return _claim("time", text, (note,), {"times": found}, {"times": 2 * every + 1})
 
 
 # ---------------------------------------------------------------------- parts of answers
 
 
 def _claim(
-    name: str, text: str, note: str, found: Mapping[str, Sequence[Comparison]], planned: Mapping[str, int]
+    name: str,
+    text: str,
+    notes: tuple[str, ...],
+    found: Mapping[str, Sequence[Comparison]],
+    planned: Mapping[str, int],
 ) -> Claim:
     """A claim with the comparisons of each table, and the commands that fill tables which lack some."""
     missing = tuple(f"ocssl paper run {table}" for table, wanted in planned.items() if len(found[table]) < wanted)
-    return Claim(name, text, tuple(chain(*found.values())), note, missing, sum(planned.values()))
+    return Claim(name, text, tuple(chain(*found.values())), notes, missing, sum(planned.values()))
 
 
 def _section(store: Store, table: str) -> Section:
@@ -290,14 +295,14 @@ def _points(difference: Difference) -> str:
     return mean if difference.n < LEAST_SEEDS else f"{mean} ({low} to {high})"
 
 
-def _sentences(comparisons: Iterable[Comparison]) -> str:
+def _sentences(comparisons: Iterable[Comparison]) -> list[str]:
     """Comparisons as text, one sentence for each place and number of seeds; enough seeds are not counted.
 
     >>> _sentences([Comparison(True, "CLA-E +2.0", 1, "low CBP"), Comparison(True, "CLA-R +1.0", 1, "low CBP")])
-    'Low CBP, 1 seed: CLA-E +2.0; CLA-R +1.0.'
+    ['Low CBP, 1 seed: CLA-E +2.0; CLA-R +1.0.']
     """
     found: dict[str, list[str]] = {}
     for one in comparisons:
         few = number_of(one.seeds, "seed") if one.seeds < LEAST_SEEDS else ""
         found.setdefault(", ".join(filter(None, (one.where, few))), []).append(one.text)
-    return " ".join(f"{place[:1].upper()}{place[1:]}: {'; '.join(texts)}." for place, texts in found.items())
+    return [f"{place[:1].upper()}{place[1:]}: {'; '.join(texts)}." for place, texts in found.items()]

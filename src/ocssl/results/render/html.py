@@ -90,7 +90,7 @@ def _found(report: Report) -> str:
         parts.append(f'<h3>The paper’s claims</h3><p class="note">{escape(BASIS)}</p>')
         rows = "".join(
             f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.said)}</span> '
-            f"{escape(claim.text)}</dt><dd>{escape(claim.evidence)}</dd>"
+            f"{escape(claim.text)}</dt>{''.join(f'<dd>{escape(sentence)}</dd>' for sentence in claim.evidence)}"
             for claim in answered
         )
         parts.append(f'<dl class="claims">{rows}</dl>')

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
-from ocssl.results.claims import BASIS, claims
+from ocssl.results.claims import BASIS, Claim, claims
 from ocssl.results.names import heading
 from ocssl.results.report import Report
 from ocssl.results.summary import TERMS, summary
@@ -67,8 +67,14 @@ def _found(report: Report) -> Iterator[str]:
     if said:
         yield from ("", "## What was found", "", TERMS, "", *(f"- {escape(sentence)}" for sentence in said))
     if any(claim.comparisons for claim in answered):
-        yield from ("", "## The paper’s claims", "", escape(BASIS), "")
-        yield from (f"- **{claim.said}**: {escape(f'{claim.text} {claim.evidence}')}" for claim in answered)
+        yield from ("", "## The paper’s claims", "", escape(BASIS), "", *claim_lines(answered))
+
+
+def claim_lines(answered: Iterable[Claim]) -> Iterator[str]:
+    """A list of claims, each with its answer and a list of what was compared."""
+    for claim in answered:
+        yield f"- {escape(claim.text)} **{claim.said[:1].upper()}{claim.said[1:]}.**"
+        yield from (f"    - {escape(sentence)}" for sentence in claim.evidence)
 
 
 def _cell(value: Value) -> str:
