@@ -7,14 +7,13 @@ The networks take images ``(n, 3, s, s)`` in [0, 1], any n, and normalise them t
 from __future__ import annotations
 
 import copy
-import io
 import json
 import warnings
 import zipfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -75,7 +74,8 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, uint8: bool = F
             target.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(target, write_checked)
     except (SafetensorError, RuntimeError) as error:  # the latter is torch's for a file that cannot grow
-        raise CheckpointError(f"cannot write '{target}': {str(error).splitlines()[0]}") from error
+        what = str(error).splitlines()[0].partition("  [Caused by")[0]  # a node of the graph follows
+        raise CheckpointError(f"cannot write '{target}': {what}") from error
     return difference
 
 
@@ -161,8 +161,9 @@ def to_onnx(encoder: FrozenEncoder, path: Path, *, uint8: bool = False) -> Forwa
         raise missing_extra(error.name or "onnx", "onnx", "ONNX files") from error
     batch = {0: "n"}
     # The tracing exporter is deprecated, but needs no package beyond onnx and knows every operation here. Where it
-    # fails, it prints the graph.
-    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
+    # fails, it prints the graph from C++, and has no option against that.
+    quiet = patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True)
+    with warnings.catch_warnings(action="ignore"), quiet:
         example = _images(encoder, 2)
         torch.onnx.export(
             _FromBytes(encoder) if uint8 else encoder,
