@@ -34,7 +34,7 @@ def test_markdown_shows_ours_the_papers_and_the_difference(few: Path) -> None:
     text = markdown_report(read_report(few))
     (row,) = [line for line in text.splitlines() if line.startswith("| CLA-E |")]
     assert row.startswith(f"| CLA-E | {mean:.2f} ± {spread:.2f} | 43.1 ± 0.3 | {mean - 43.1:+.1f} |")
-    assert "Protocol **clean**; b_s = 10, b = 138, n_p = 3." in text
+    assert "\n\nb_s = 10, b = 138, n_p = 3.\n" in text
 
 
 def test_markdown_opens_with_what_was_found(report: Report) -> None:

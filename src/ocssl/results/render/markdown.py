@@ -47,9 +47,10 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
         yield from (f"- {escape(report.sentence(problem))}" for problem in report.problems)
     yield from _found(report)
     for section in report.sections:
-        block = "; b_s = {}, b = {}, n_p = {}".format(*section.block) if section.block else ""
         table = report_table(section)
-        yield from ("", f"## {escape(table.title)}", "", f"Protocol **{heading(section.protocol)}**{block}.", "")
+        yield from ("", f"## {escape(table.title)}, {heading(section.protocol)} protocol", "")
+        if section.block:
+            yield from ("b_s = {}, b = {}, n_p = {}.".format(*section.block), "")
         yield to_markdown(table).rstrip("\n")
         for note in table.notes:
             yield from ("", escape(note))
