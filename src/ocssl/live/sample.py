@@ -33,32 +33,30 @@ class EvenSample:
 
     def __init__(self, size: int, side: int) -> None:
         self.count, self.every = 0, 1
-        self._size, self._kept = size, 0
+        self._size = size
         self._images = torch.empty(size, 3, side, side, dtype=torch.uint8)
 
     def __len__(self) -> int:
-        return self._kept
+        return -(-self.count // self.every)
 
     @property
     def images(self) -> Tensor:
         """The kept images ``(n, 3, s, s)`` uint8, in the order of their arrival."""
-        return self._images[: self._kept]
+        return self._images[: len(self)]
 
     @property
     def positions(self) -> Tensor:
         """The place of each kept image in the stream, ``(n,)``."""
-        return torch.arange(self._kept) * self.every
+        return torch.arange(len(self)) * self.every
 
     def add(self, images: Tensor) -> None:
         """Images ``(n, 3, s, s)`` uint8 that come next in the stream."""
         for image in images:
             if self.count % self.every == 0:
-                if self._kept == self._size:
-                    self._kept = self._size // 2
-                    self._images[: self._kept] = self._images[::2].clone()
+                if len(self) == self._size:
+                    self._images[: self._size // 2] = self._images[::2].clone()
                     self.every *= 2
-                self._images[self._kept] = image
-                self._kept += 1
+                self._images[len(self)] = image
             self.count += 1
 
     def facts(self) -> dict[str, int]:
@@ -73,5 +71,5 @@ class EvenSample:
             raise CheckpointError(f"its sample of {kept} images does not fit: {dict(facts)}, {tuple(images.shape)}")
         while len(images) > self._size:
             images, every = images[::2], 2 * every
-        self.count, self.every, self._kept = count, every, len(images)
+        self.count, self.every = count, every
         self._images[: len(images)] = images
