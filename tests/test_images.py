@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 from ocssl import imaging
+from ocssl.common import console
 from ocssl.errors import InputError
 from ocssl.imaging import BadImage, as_uint8, decode
 
@@ -22,6 +23,15 @@ SIZE = 8
 
 def pixels(n: int = 5) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (n, SIZE, SIZE, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[str]:
+    """Warnings of a test, as if no test before had given any."""
+    lines: list[str] = []
+    monkeypatch.setattr(console, "warn", lines.append)
+    console.warn_once.cache_clear()
+    return lines
 
 
 def channels_first(array: np.ndarray) -> torch.Tensor:
@@ -244,10 +254,7 @@ def test_a_range_says_what_is_black_and_white(mode, values):
             decode(Image.fromarray(np.full((4, 4), np.nan, np.float32)), 4, pixel_range=(0, 1))
 
 
-def test_images_of_few_bits_in_sixteen_are_told_once(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr("ocssl.imaging.warn", told.append)
-    imaging._warn_of_bits.cache_clear()
+def test_images_of_few_bits_in_sixteen_are_told_once(told):
     for highest in (4095, 4000, 16_383, 65_535, 255, 200, 0):
         decode(Image.fromarray(np.full((4, 4), highest, dtype=np.uint16)), 4)
     assert [line[line.index("[") : line.index("]")] for line in told] == ["[0, 4095", "[0, 16383", "[0, 255"]
@@ -255,12 +262,9 @@ def test_images_of_few_bits_in_sixteen_are_told_once(monkeypatch):
 
 @pytest.mark.parametrize("channels", [1, 4])
 @pytest.mark.parametrize(("shade", "told_of"), [(65_535, []), (4000, ["[0, 4095"])])
-def test_a_large_image_is_judged_by_its_brightest_strip(monkeypatch, channels, shade, told_of):
-    told: list[str] = []
-    monkeypatch.setattr("ocssl.imaging.warn", told.append)
+def test_a_large_image_is_judged_by_its_brightest_strip(monkeypatch, told, channels, shade, told_of):
     monkeypatch.setattr("ocssl.imaging.LARGE_PIXELS", 100)
     monkeypatch.setattr("ocssl.imaging.STRIP_PIXELS", 64)
-    imaging._warn_of_bits.cache_clear()
     values = np.full((32, 32, channels), 100, np.uint16)
     values[16:] = shade
     decode(Image.fromarray(values[..., 0]) if channels == 1 else png_of_sixteen_bits(values), SIZE)
@@ -280,10 +284,7 @@ def png_of_sixteen_bits(pixels):
     return b"\x89PNG\r\n\x1a\n" + b"".join(written)
 
 
-def test_colours_of_sixteen_bits_are_scaled_from_a_range_and_told_of(monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr("ocssl.imaging.warn", told.append)
-    imaging._warn_of_bits.cache_clear()
+def test_colours_of_sixteen_bits_are_scaled_from_a_range_and_told_of(told):
     full = np.random.default_rng(0).integers(0, 65_536, (SIZE, SIZE, 3), dtype=np.uint16)
     found = decode(png_of_sixteen_bits(full), SIZE).transpose(1, 2, 0)
     np.testing.assert_array_equal(found, full >> 8)

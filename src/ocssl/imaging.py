@@ -14,7 +14,6 @@ import math
 import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +24,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
-from ocssl.common.console import warn
+from ocssl.common.console import warn_once
 from ocssl.common.files import read_file
 from ocssl.errors import ConfigError, InputError
 
@@ -419,20 +418,13 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
 
 def _check_bits(highest: int) -> None:
     """Warn of an image whose highest value of 16 bits needs fewer."""
-    for bits in (8, 12, 14):
-        if 0 < highest < 2**bits:
-            _warn_of_bits(bits)
-            break
-
-
-@cache
-def _warn_of_bits(bits: int) -> None:
-    """Once: 16-bit images that use so few of their bits are nearly black."""
-    remedy = ", or convert them to 8 bits if they have colours" if bits == 8 else ""
-    warn(
-        f"an image with 16 bits per pixel has no value above {2**bits - 1:,}, and is taken as dark; if all are of "
-        f"{bits} bits, begin anew with pixel_range=[0, {2**bits - 1}]{remedy}"
-    )
+    bits = next((bits for bits in (8, 12, 14) if 0 < highest < 2**bits), None)
+    if bits is not None:
+        remedy = ", or convert them to 8 bits if they have colours" if bits == 8 else ""
+        warn_once(
+            f"an image with 16 bits per pixel has no value above {2**bits - 1:,}, and is taken as dark; if all are of "
+            f"{bits} bits, begin anew with pixel_range=[0, {2**bits - 1}]{remedy}"
+        )
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

@@ -15,8 +15,9 @@ from pictures import assert_holds, chw, cifar_batch, encoded, make_tar, pixels, 
 from PIL import Image
 
 from ocssl import data
+from ocssl.common.console import warn_once
 from ocssl.data.formats.cifar import CIFAR10, CifarReader
-from ocssl.data.formats.files import any_folder, image_files, warn_once
+from ocssl.data.formats.files import any_folder, image_files
 from ocssl.data.formats.hub import shards_by_config
 from ocssl.data.formats.parquet import ParquetReader
 from ocssl.data.formats.svhn import SvhnReader

@@ -96,8 +96,7 @@ def test_another_size_is_another_cache(pile):
     assert_complete(load(pile))
 
 
-def test_another_pixel_range_is_another_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("ocssl.imaging.warn", lambda text: None)
+def test_another_pixel_range_is_another_cache(tmp_path):
     values = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65  # 0 … 4095
     path = write(tmp_path / "deep" / "a" / "0.png", png(values))
     dark, bright, whole = (

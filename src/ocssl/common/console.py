@@ -11,6 +11,7 @@ import reprlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ log = logging.getLogger("ocssl")
 def warn(text: str) -> None:
     """Warn: one sentence to the logger ``ocssl``."""
     log.warning(text)
+
+
+@lru_cache(maxsize=1024)
+def warn_once(text: str) -> None:
+    """Warn of what comes again and again, such as a folder that is listed each second, the first time only."""
+    warn(text)
 
 
 def print_line(line: str) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from ocssl.common.console import number_of, warn
+from ocssl.common.console import number_of, warn_once
 from ocssl.data.dataset import ColumnArray
 from ocssl.data.layout import OTHER_SPLIT, split_folder
 from ocssl.data.reader import Item, Reader, describe_files
@@ -123,7 +122,7 @@ def image_files(folder: Path) -> list[str]:
         except OSError as error:
             if not place:
                 raise DataError(f"cannot read the folder {folder}: {error.strerror}") from error
-            warn_once(f"the folder {path}, which cannot be read: {error.strerror}")
+            warn_once(f"left out the folder {path}, which cannot be read: {error.strerror}")
             continue
         if (stat.st_dev, stat.st_ino) in seen:
             continue
@@ -140,7 +139,8 @@ def image_files(folder: Path) -> list[str]:
             elif suffix in SUFFIXES and _may_be_read(entry):
                 found.append(name)
             elif suffix in UNREAD:
-                warn_once(f"the {suffix} files below {folder}, a kind that is not read; convert them to JPEG or PNG")
+                remedy = "convert them to JPEG or PNG"
+                warn_once(f"left out the {suffix} files below {folder}, a kind that is not read; {remedy}")
     return sorted(found)
 
 
@@ -157,12 +157,6 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
     except OSError:
         return True
-
-
-@lru_cache(maxsize=1024)
-def warn_once(what: str) -> None:
-    """Warn of what is left out once, although a watched folder is listed again and again."""
-    warn(f"left out {what}")
 
 
 def _changed_ns(file: Path) -> int:

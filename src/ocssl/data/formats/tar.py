@@ -15,10 +15,10 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
-from ocssl.common.console import number_of
+from ocssl.common.console import number_of, warn_once
 from ocssl.common.files import require_regular
 from ocssl.common.signals import check_stop
-from ocssl.data.formats.files import SUFFIXES, warn_once
+from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import OTHER, Item, Reader, describe_files
 from ocssl.errors import DataError
 from ocssl.imaging import BadImage, require_bytes
@@ -170,7 +170,8 @@ def _is_known(entry: tuple[str, str, tarfile.TarInfo]) -> bool:
     stem, suffix, _ = entry
     if suffix.endswith(SUFFIXES) and suffix not in SUFFIXES and not stem.endswith("/"):  # a hidden file
         warn_once(
-            "images of tar files with more than one dot in their names; rename them, or unpack them into a folder"
+            "left out images of tar files with more than one dot in their names; rename them, or unpack them into a "
+            "folder"
         )
     return suffix in (*SUFFIXES, *LABEL_SUFFIXES)
 
