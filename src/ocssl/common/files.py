@@ -381,5 +381,5 @@ def require_regular(path: str | Path) -> None:
     ...
     OSError: [Errno 22] not a regular file: '/dev/zero'
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with regular(path):
+        pass
