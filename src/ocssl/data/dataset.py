@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import mmap
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from ocssl.common.files import atomic_write, read_file
 from ocssl.errors import ConfigError, InputError
+from ocssl.imaging import file_stamp
 
 Channels = tuple[float, float, float]
 ColumnArray = npt.NDArray[np.generic]
@@ -181,10 +181,9 @@ class MappedDataset(Dataset):
         super().__init__(info, image_size, labels, columns)
         self._path = path
         with open(path, "rb") as file:
-            stat = os.fstat(file.fileno())
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._pixels = np.frombuffer(self._map, dtype=np.uint8).reshape(-1, 3, image_size, image_size)
-        self._stamp = f"{stat.st_size} {stat.st_mtime_ns}"
+        self._stamp = file_stamp(path)
         self._touched = 0
 
     def __len__(self) -> int:
