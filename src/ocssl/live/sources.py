@@ -312,9 +312,8 @@ def address_of(source: str) -> str:
     ...
     ocssl.errors.DataError: there is nothing at 'holiday.docx'
     """
-    kind, colon, place = source.partition(":")
-    if not colon or kind not in KINDS:
-        kind, place = _kind_of(source), source
+    kind, place = _parts(source)
+    kind = kind or _kind_of(source)
     if not place:
         raise DataError(f"'{kind}:' needs a path after the colon")
     try:
@@ -329,8 +328,7 @@ def source_paths(source: str) -> list[str]:
     >>> source_paths("tar:/frames/day1.tar")
     ['/frames/day1.tar']
     """
-    kind, colon, place = source.partition(":")
-    place = os.path.expanduser(place if colon and kind in KINDS else source)
+    place = os.path.expanduser(_parts(source)[1])
     return sorted({place, *glob.glob(place, recursive=True)})
 
 
@@ -364,8 +362,7 @@ def as_source(words: Sequence[str | Path]) -> str | list[str]:
 def _matches(word: str) -> list[str]:
     """What a pattern matches; a word that is no pattern, an address and a pattern of shards are left as they are."""
     shards = tuple(ending for endings in SHARD_SUFFIXES.values() for ending in endings)
-    is_address = word.partition(":")[0] in KINDS and ":" in word
-    if is_address or word.lower().endswith(shards) or not glob.has_magic(word) or os.path.lexists(as_path(word)):
+    if _parts(word)[0] or word.lower().endswith(shards) or not glob.has_magic(word) or os.path.lexists(as_path(word)):
         return [word]
     try:
         found = sorted(glob.glob(str(as_path(word)), recursive=True))
@@ -458,6 +455,12 @@ def open_stream(
         )
     identities[address] = identity
     return ReaderStream(reader, address, positions.get(address, 0), index)
+
+
+def _parts(source: str) -> tuple[str, str]:
+    """Kind and place of an address; of anything else an empty kind, and the whole."""
+    kind, colon, place = source.partition(":")
+    return (kind, place) if colon and kind in KINDS else ("", source)
 
 
 def _kind_of(source: str) -> str:
