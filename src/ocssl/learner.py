@@ -336,6 +336,18 @@ class Learner:
         """:meth:`fit`, then the features of the same images, ``(n, d)`` float32."""
         return self.fit(images).transform(images)
 
+    def __sklearn_clone__(self) -> Learner:
+        """A learner as this one began, which grid searches change: what was not given follows from what they choose."""
+        if self._begun and self._module is not None:
+            raise ConfigError("a backbone of your own, which has learned, cannot be cloned as it began; make a Learner")
+        return type(self)(**copy.deepcopy(self._given))
+
+    def __sklearn_tags__(self) -> object:
+        """That features are there before :meth:`fit`, too: pipelines of scikit-learn 1.6 and later ask for it."""
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        return Tags("transformer", TargetTags(required=False), TransformerTags(), requires_fit=False)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every setting by name: as it was given, or its default."""
         given = {name: value for name, value in self._given.items() if value is not None}
@@ -414,6 +426,9 @@ class Learner:
     def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
         learner = cls.__new__(cls)
         learner._configure(dict(given), restored=True)
+        learner._given = learner.config.non_defaults() | (
+            {} if learner._module is None else {"backbone": learner._module}
+        )
         learner._begin(restored=True)
         learner._restore(facts, tensors)
         return learner

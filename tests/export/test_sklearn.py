@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from ocssl import Learner
 from ocssl.data.shapes import draw
@@ -63,6 +66,42 @@ def test_clones_have_the_settings_and_nothing_learned(data: tuple[np.ndarray, np
     assert (learner.lr, learner.seen, learner.budget.spent) == (0.05, 0, 0)
     assert np.array_equal(learner.transform(data[0]), Learner(**SETTINGS).transform(data[0]))
     assert np.array_equal(copy.fit(*data).predict(data[0]), fitted.predict(data[0]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"strategy": "er"}, {"strategy": "finetune"}, {"strategy": "adapt"}, {"optimizer": "adamw"}, {"stream_batch": 20}],
+    ids=str,
+)
+def test_what_a_grid_search_changes_brings_its_own_defaults(changes: dict[str, object], tmp_path: Path) -> None:
+    settings = {"backbone": "convnet-w8", "image_size": 16, "device": "cpu", "hidden_dim": 16}
+    expected = Learner(**settings, **changes).config
+    learner = Learner(**settings)
+    learner.save(tmp_path / "saved")
+    assert clone(learner).set_params(**changes).config == expected
+    assert clone(Learner.load(tmp_path / "saved")).set_params(**changes).config == expected
+
+
+def test_a_backbone_of_ones_own_that_learned_is_not_cloned(data: tuple[np.ndarray, np.ndarray]) -> None:
+    backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 8))
+    learner = Learner(**SETTINGS | {"backbone": backbone})
+    copy = clone(learner).fit(data[0][:20])
+    assert np.array_equal(clone(learner).fit_transform(data[0][:20]), copy.transform(data[0][:20]))
+    learner.fit(data[0][:20])
+    with pytest.raises(ConfigError, match="make a Learner"):
+        clone(learner)
+
+
+@pytest.mark.filterwarnings("error")
+def test_pipelines_that_end_in_a_learner_give_features_before_and_after_learning(
+    data: tuple[np.ndarray, np.ndarray],
+) -> None:
+    images, learner = data[0][:20], Learner(**SETTINGS)
+    pipeline = Pipeline([("features", learner)])
+    for _ in range(2):
+        check_is_fitted(learner)
+        assert np.array_equal(pipeline.transform(images), learner.transform(images))
+        pipeline.fit(images)
 
 
 def test_settings_change_before_learning_only(data: tuple[np.ndarray, np.ndarray]) -> None:
