@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ocssl.config import known_names, settings
-from ocssl.registry import unknown
+from ocssl.options import refuse_unknown
 
 VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
 OPTIONS = {
@@ -60,9 +60,7 @@ def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:
     new = {**RAN.get((new.get("strategy", ""), variant), {}), **new}
     new["variant"] = VARIANTS.get(variant, variant)
     read, known = known_names(new), settings()
-    strange = next((name for name in new if name not in read and name not in known), None)
-    if strange is not None:
-        raise unknown("setting", strange, known, list_all=False)
+    refuse_unknown(new, [*known, *read])
     return {name: value for name, value in new.items() if name in read}
 
 

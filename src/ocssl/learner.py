@@ -27,14 +27,13 @@ from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
 from ocssl.imaging import Images, as_uint8, check_batch
+from ocssl.nn.backbones import evaluating
+from ocssl.options import refuse_unknown
 from ocssl.plugins import changed, recall_saved
-from ocssl.registry import unknown
 from ocssl.sources import with_source
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
-MISFITS = (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError)
-"""Errors of a saved state that does not fit its settings, or this version."""
 
 
 class LearnerSnapshot(NamedTuple):
@@ -281,17 +280,12 @@ class Learner:
         lower = train_state.autocast is not None and not full_precision
         autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
         room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
-        with self._lock, room, autocast:
-            was_training = network.training
-            network.eval()
-            try:
-                chunks = []
-                for chunk in pixels.split(batch):
-                    plain = train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
-                    found = [network.forward(crop).float() for crop in fixed_crops(plain, crops)]
-                    chunks.append(found[0] if crops == 1 else torch.stack(found).mean(0))
-            finally:
-                network.train(was_training)
+        with self._lock, room, autocast, evaluating(network):
+            chunks = []
+            for chunk in pixels.split(batch):
+                plain = train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
+                found = [network.forward(crop).float() for crop in fixed_crops(plain, crops)]
+                chunks.append(found[0] if crops == 1 else torch.stack(found).mean(0))
         return torch.cat(chunks)
 
     @property
@@ -323,11 +317,9 @@ class Learner:
             y: ignored; pipelines pass labels, and a learner reads none.
         """
         pixels = self._pixels(images)
+        if self._begun and self._module is not None:
+            raise ConfigError("fit cannot begin anew with a backbone of your own, which has learned; make a Learner")
         if self._begun:
-            if self._module is not None:
-                raise ConfigError(
-                    "fit cannot begin anew with a backbone of your own, which has learned; make a Learner"
-                )
             with self._lock:
                 self._begin()
         return self.partial_fit(pixels).flush()
@@ -350,8 +342,7 @@ class Learner:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Every setting by name: as it was given, or its default."""
-        given = {name: value for name, value in self._given.items() if value is not None}
-        return dict(self.config) | given
+        return dict(self.config) | {name: value for name, value in self._given.items() if value is not None}
 
     def set_params(self, **parameters: Any) -> Learner:
         """Change settings before anything was learned; those that the new parts do not read are dropped."""
@@ -395,10 +386,7 @@ class Learner:
             )
         facts, tensors = checkpoint.read(path, "learner")
         plugins = recall_saved(facts.get("plugins"), f"'{path}'")
-        known = settings()
-        for name in overrides:
-            if name not in known:
-                raise unknown("setting", name, known, list_all=False)
+        refuse_unknown(overrides, settings())
         if overrides.get("device") is not None:
             pick_device(str(overrides["device"]))
         others: list[str] = []
@@ -406,7 +394,7 @@ class Learner:
             before = _saved_settings(path, facts, backbone)
             others = [name for name in overrides if name != "device" and overrides[name] != before.get(name)]
             learner = cls._restored({**before, **overrides}, facts, tensors)
-        except MISFITS as error:
+        except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
             if others:
                 cls.load(path, backbone=backbone, device="cpu")  # says so where the saved settings do not fit, either
                 said = " and ".join(f"{name}={overrides[name]!r}" for name in others)

@@ -169,6 +169,13 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
     return create_model(base.__name__, __base__=bases, __module__=base.__module__)
 
 
+def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse the first of these names that is no known setting."""
+    for name in names:
+        if name not in known:
+            raise unknown("setting", name, known, list_all=False)
+
+
 def validate(model: type[O], given: Mapping[str, Any], prefix: str = "") -> O:
     """An instance from values by name; :class:`ConfigError` with one sentence otherwise.
 

@@ -72,12 +72,11 @@ def _settings_table(name: str | None) -> Table:
     """Every setting of a run, or the one of this name."""
     from rich.table import Column, Table
 
-    from ocssl.registry import unknown
+    from ocssl.options import refuse_unknown
     from ocssl.runs.config import settings
 
     declared = settings()
-    if name is not None and name not in declared:
-        raise unknown("setting", name, declared, list_all=False)
+    refuse_unknown([] if name is None else [name], declared)
     entries = [*declared.values()] if name is None else [declared[name]]
     whole = Column("setting", min_width=max(len(entry.name + _symbol(entry)) for entry in entries))
     others = [Column(heading, overflow="fold") for heading in ("default", "values", "what it is", "read by")]

@@ -21,6 +21,7 @@ from ocssl.errors import CheckpointError, ConfigError, OcsslError
 from ocssl.imaging import Fit, Images, as_uint8, check_batch
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
+from ocssl.nn.backbones import evaluating
 from ocssl.options import Options
 from ocssl.pretrained import (
     backbone_options,
@@ -81,12 +82,8 @@ class FrozenEncoder(nn.Module):
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
         batch = check_batch(batch)
         device, pixels = self.mean.device, as_uint8(images, self.image_size, self.fit, self.pixel_range)
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             chunks = [self(chunk.to(device).float() / 255).float().cpu() for chunk in pixels.split(batch)]
-        finally:
-            self.train(was_training)
         return torch.cat(chunks).numpy()
 
     @property

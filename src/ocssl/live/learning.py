@@ -39,9 +39,8 @@ from ocssl.live.sources import (
 from ocssl.live.start import described, network_name, start_settings
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
-from ocssl.options import Declared, Options, declared, differing, setting, validate
+from ocssl.options import Declared, Options, declared, differing, refuse_unknown, setting, validate
 from ocssl.pretrained import NONE
-from ocssl.registry import unknown
 
 RATE = 20.0  # images per second of a source that does not end
 IDLE = 0.1  # seconds to sleep where no image is there
@@ -156,10 +155,7 @@ def settings() -> dict[str, Declared]:
 
 def check_names(names: Iterable[str]) -> None:
     """Refuse the first name that is no setting of :func:`learn`."""
-    known = settings()
-    for name in names:
-        if name not in known:
-            raise unknown("setting", name, known, list_all=False)
+    refuse_unknown(names, settings())
 
 
 @dataclass

@@ -26,7 +26,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,13 +247,22 @@ def inputs_of(module: nn.Module) -> InputSpec | None:
     return InputSpec(sides[0] if sides else None, (red, green, blue), (r, g, b), fixed)
 
 
-def _measured_width(module: nn.Module, image_size: int, name: str = "of your own") -> int:
-    """Feature width of any module, measured with one black image in evaluation mode."""
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode; after it, the whole module is in the mode that it was in."""
     was_training = module.training
     module.eval()
     try:
-        with torch.no_grad():
+        yield
+    finally:
+        module.train(was_training)
+
+
+def _measured_width(module: nn.Module, image_size: int, name: str = "of your own") -> int:
+    """Feature width of any module, measured with one black image in evaluation mode."""
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    try:
+        with torch.no_grad(), evaluating(module):
             features = module(torch.zeros(1, 3, image_size, image_size, device=device))
     except (RuntimeError, AssertionError, ValueError) as error:
         if device.type == "meta" or "memory" in str(error):
@@ -260,8 +270,6 @@ def _measured_width(module: nn.Module, image_size: int, name: str = "of your own
         name = name if name == "of your own" else f"'{name}'"
         why = plugins.reason(error)
         raise ConfigError(f"backbone {name} takes no images of {image_size}×{image_size}: {why}") from error
-    finally:
-        module.train(was_training)
     if not isinstance(features, torch.Tensor) or features.ndim != 2:
         shape = tuple(features.shape) if isinstance(features, torch.Tensor) else type(features).__name__
         raise ConfigError(f"the backbone must map images (n, 3, s, s) to vectors (n, d); one image gave {shape}")
