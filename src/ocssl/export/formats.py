@@ -221,8 +221,10 @@ def to_torchvision(encoder: FrozenEncoder, path: Path) -> Forward:
     """
     network = encoder.backbone
     if not isinstance(network, ResNet18) or network.feature_dim != 512:
+        width = f" of width {encoder.facts['width']}" if "width" in encoder.facts else ""
         raise ConfigError(
-            f"only the backbone 'resnet18' fits torchvision's ResNet-18, not '{encoder.facts.get('backbone')}'"
+            "only the backbone 'resnet18' of width 64 fits torchvision's ResNet-18, not "
+            f"'{encoder.facts.get('backbone')}'{width}"
         )
     torch.save(network.state_dict(), path)
     _mark(path)
