@@ -16,7 +16,8 @@ from PIL import Image
 from ocssl import imaging
 from ocssl.common import console
 from ocssl.errors import InputError
-from ocssl.imaging import BadImage, as_uint8, decode
+from ocssl.image_batch import as_uint8
+from ocssl.imaging import BadImage, decode
 
 SIZE = 8
 

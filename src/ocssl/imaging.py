@@ -1,4 +1,4 @@
-"""Images in any form to uint8 pixels: one file, array or PIL image (:func:`decode`), or a batch (:func:`as_uint8`).
+"""One image in any form to uint8 pixels; :mod:`ocssl.image_batch` takes several.
 
 An image that cannot be used raises :class:`BadImage` with the reason. The caller knows the image's name and decides
 whether to skip it or to stop. An error of the system (a failing disk, too few file handles, no memory) says nothing of
@@ -13,20 +13,18 @@ import io
 import math
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
-from torch import Tensor
 
 from ocssl.common.console import warn_once
 from ocssl.common.files import read_file
-from ocssl.errors import ConfigError, InputError
+from ocssl.errors import ConfigError
 
 Pixels = npt.NDArray[np.uint8]
 Picture = bytes | Path | Pixels | Image.Image
@@ -34,7 +32,6 @@ Fit = Literal["crop", "squash"]
 """How an image becomes a square: its largest centred square, or all of it with another aspect ratio."""
 PixelRange = tuple[float, float]
 """The values of black and white."""
-Images: TypeAlias = np.ndarray | Tensor | Image.Image | Sequence[Image.Image | np.ndarray | Tensor | Path | str]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is tried, in this order. Pillow knows many more, some of them old and seldom fuzzed."""
@@ -118,68 +115,6 @@ def decode(
         return _square_rgb(image, size, fit, pixel_range, mine=image is not picture)
 
 
-def as_uint8(images: Images, image_size: int, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Tensor:
-    """A batch of images as uint8 ``(n, 3, image_size, image_size)``, on the device they were on.
-
-    Args:
-        images: a tensor ``(n, 3, s, s)``; an array ``(n, h, w)`` or ``(n, h, w, 1|3|4)`` of any size; or a list of any
-            sizes: PIL images, arrays ``(h, w)`` or ``(h, w, 1|3|4)``, tensors ``(3, h, w)``, paths. Arrays are uint8,
-            uint16, which are scaled as files are, or float in [0, 1]; tensors uint8 or float in [0, 1]. One PIL image
-            and one array ``(h, w)`` or ``(h, w, 1|3|4)`` are a batch of one.
-        fit, pixel_range: as for :func:`decode`.
-
-    >>> as_uint8(np.zeros((2, 32, 32, 3), dtype=np.uint8), 32).shape
-    torch.Size([2, 3, 32, 32])
-    >>> as_uint8([np.zeros((48, 64), dtype=np.uint8), np.zeros((9, 9, 4), dtype=np.uint8)], 32).shape
-    torch.Size([2, 3, 32, 32])
-    """
-    if isinstance(images, Image.Image):
-        images = [images]
-    if isinstance(images, Tensor):
-        tensor = images
-    elif isinstance(images, np.ndarray):
-        batch = _as_batch(images)
-        if batch.shape[1:] == (image_size, image_size, 3) and batch.dtype != np.uint16:
-            # torch warns of memory that it may not write to, such as a mapped file: copy that.
-            tensor = torch.from_numpy(np.require(batch, requirements=["C", "W"])).permute(0, 3, 1, 2)
-        else:
-            tensor = _from_list([*batch], image_size, fit, pixel_range)
-    elif isinstance(images, (list, tuple)):
-        tensor = _from_list(images, image_size, fit, pixel_range)
-    else:
-        hint = "; put a path into a list" if isinstance(images, str | Path) else ""
-        raise InputError(
-            "images must be a uint8 array (n, h, w, 3), a tensor (n, 3, s, s) or a list of PIL images, arrays or "
-            f"paths, not {type(images).__name__}{hint}"
-        )
-    if tensor.ndim != 4 or tensor.shape[1] != 3:
-        one = " (one image? add an axis: images[None])" if tensor.ndim == 3 and len(tensor) == 3 else ""
-        hint = " (channels last? permute it, or pass an array)" if tensor.shape[-1:] == (3,) else one
-        raise InputError(f"an image tensor must be (n, 3, height, width), not {tuple(tensor.shape)}{hint}")
-    if len(tensor) == 0:
-        raise InputError("the batch of images is empty")
-    if tensor.shape[2:] != (image_size, image_size):
-        height, width = tensor.shape[2:]
-        raise InputError(
-            f"images are {height}×{width}, but this learner was built with image_size={image_size}; resize them, or "
-            "pass a list of tensors"
-        )
-    return _to_bytes(tensor)
-
-
-def check_batch(batch: int) -> int:
-    """How many images go through a network at once, as a whole number of at least 1.
-
-    >>> check_batch(2.5)
-    Traceback (most recent call last):
-    ...
-    ocssl.errors.ConfigError: batch must be a whole number of at least 1, not 2.5
-    """
-    if not hasattr(batch, "__index__") or batch < 1:
-        raise ConfigError(f"batch must be a whole number of at least 1, not {batch!r}")
-    return int(batch)
-
-
 def check_pixel_range(pixel_range: PixelRange | None) -> PixelRange | None:
     """The values of black and white as two floating point numbers, the lower one first.
 
@@ -209,7 +144,7 @@ def open_image(picture: Picture, pixel_range: PixelRange | None = None) -> Image
         picture = _eight_bits(picture, pixel_range)
         if picture.dtype != np.uint8:
             raise BadImage(
-                f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]{_cast(picture.dtype)}"
+                f"its pixels are {picture.dtype}, not uint8, uint16 or float in [0, 1]{cast_hint(picture.dtype)}"
             )
         return Image.fromarray(picture.squeeze(-1) if picture.shape[-1:] == (1,) and picture.ndim == 3 else picture)
     if isinstance(picture, Path):
@@ -411,7 +346,7 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
     if pixels.dtype in (np.float16, np.float32, np.float64) and pixels.size:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
-            raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]; {_rescale(low, high)}")
+            raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]; {rescale_hint(low, high)}")
         return _scaled(pixels, (0, 1), _check_bits)
     return pixels
 
@@ -446,76 +381,12 @@ def _reason(error: Exception) -> str:
     return f"it is broken ({str(error) or type(error).__name__})"
 
 
-def _as_batch(array: np.ndarray) -> np.ndarray:
-    """An array of one image or of several as ``(n, h, w)`` or ``(n, h, w, 1|3|4)``."""
-    if array.dtype not in (np.uint8, np.uint16, np.float16, np.float32, np.float64):
-        raise InputError(
-            f"images must be uint8, uint16 or float in [0, 1]; this array is {array.dtype}{_cast(array.dtype)}"
-        )
-    if array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4)):
-        array = array[None]
-    if array.ndim not in (3, 4) or (array.ndim == 4 and array.shape[3] not in (1, 3, 4)):
-        first = array.ndim == 4 and array.shape[1] == 3
-        hint = " (channels first? pass a tensor, or move the axis)" if first else ""
-        raise InputError(f"an image array must be (n, height, width, 3), not {array.shape}{hint}")
-    return array
-
-
-def _from_list(images: Sequence[object], image_size: int, fit: Fit, pixel_range: PixelRange | None) -> Tensor:
-    found = np.empty((len(images), 3, image_size, image_size), np.uint8)
-    for i, image in enumerate(images):
-        picture = Path(image) if isinstance(image, str) else image
-        if isinstance(image, Tensor) and image.ndim == 3:
-            unknown = image.is_floating_point() and image.dtype not in (torch.float16, torch.float32, torch.float64)
-            picture = (image.float() if unknown else image).detach().cpu().numpy().transpose(1, 2, 0)  # e.g. bfloat16
-        misshapen = isinstance(picture, np.ndarray) and not _is_one_image(picture.shape)
-        if misshapen or not isinstance(picture, (Image.Image, np.ndarray, Path)):
-            shape = f" {tuple(image.shape)}" if isinstance(image, (np.ndarray, Tensor)) else ""
-            hint = ": open it with PIL.Image.open(io.BytesIO(…))" if isinstance(image, bytes) else ""
-            raise InputError(
-                "a list of images must hold PIL images, arrays (h, w, 3), tensors (3, h, w) or paths; "
-                f"item {i} is {type(image).__name__}{shape}{hint}"
-            )
-        try:
-            found[i] = decode(picture, image_size, fit, pixel_range)
-        except (BadImage, OSError) as problem:
-            named = f" ('{picture}')" if isinstance(picture, Path) else ""
-            raise InputError(f"item {i} of the list{named} is not readable as an image: {problem}") from problem
-    return torch.from_numpy(found)
-
-
-def _is_one_image(shape: tuple[int, ...]) -> bool:
-    """Whether an array has the shape of one image, channels last.
-
-    >>> _is_one_image((32, 48)), _is_one_image((32, 48, 3)), _is_one_image((3, 32, 48))
-    (True, True, False)
-    """
-    return len(shape) == 2 or (len(shape) == 3 and shape[2] <= 4)
-
-
-def _to_bytes(tensor: Tensor) -> Tensor:
-    if tensor.dtype == torch.uint8:
-        return tensor.contiguous()
-    if not tensor.is_floating_point():
-        raise InputError(
-            f"images must be uint8 or float in [0, 1]; these are {tensor.dtype}; if they reach from 0 to 255, use "
-            ".to(torch.uint8)"
-        )
-    low, high = (value.item() for value in tensor.aminmax())
-    if low != low or high != high:
-        raise InputError("images contain NaN")
-    if low < 0 or high > 1:
-        reach = f"these reach from {low:.7g} to {high:.7g}"
-        raise InputError(f"float images must lie in [0, 1]; {reach}; {_rescale(low, high)}")
-    return (tensor * 255).round().to(torch.uint8).contiguous()
-
-
-def _cast(dtype: np.dtype[Any]) -> str:
+def cast_hint(dtype: np.dtype[Any]) -> str:
     """How pixels of a type that is not read become uint8, to be put behind the type's name."""
     return "; if they reach from 0 to 255, use .astype(np.uint8)" if np.issubdtype(dtype, np.integer) else ""
 
 
-def _rescale(low: float, high: float) -> str:
+def rescale_hint(low: float, high: float) -> str:
     """How floats outside of [0, 1] come into it."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "replace NaN and infinity"

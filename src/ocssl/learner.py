@@ -26,7 +26,7 @@ from ocssl.device import oom_guard, pick_device
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import upgrade_learner
-from ocssl.imaging import Images, as_uint8, check_batch
+from ocssl.image_batch import Images, as_uint8, check_batch
 from ocssl.nn.backbones import evaluating
 from ocssl.options import refuse_unknown
 from ocssl.plugins import changed, recall_saved
@@ -140,7 +140,7 @@ class Learner:
 
         Args:
             images: a uint8 array ``(n, s, s, 3)``, a tensor ``(n, 3, s, s)``, or a list of PIL images or arrays of any
-                sizes; :func:`ocssl.imaging.as_uint8` says what else. In a group of processes, this one's part: the
+                sizes; :func:`ocssl.image_batch.as_uint8` says what else. In a group of processes, this one's part: the
                 stream goes on with the first process's, then the second's, …
             callback: called with the learner after every stream minibatch.
             progress: show a bar on stderr.

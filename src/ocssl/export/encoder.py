@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
-from ocssl.imaging import Fit, Images, as_uint8, check_batch
+from ocssl.image_batch import Images, as_uint8, check_batch
+from ocssl.imaging import Fit
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.nn.backbones import evaluating
