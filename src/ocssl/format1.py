@@ -1,4 +1,4 @@
-"""Settings as ocssl 0.1 wrote them, in the terms of this version.
+"""Settings of saved learners, those of ocssl 0.1 in the terms of this version.
 
 Version 0.1 stored every setting of every part, read or not, unset ones as None, and options in dictionaries.
 """
@@ -6,9 +6,13 @@ Version 0.1 stored every setting of every part, read or not, unset ones as None,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ocssl.config import known_names, settings
+from torch import nn
+
+from ocssl.config import known_names, lost_part, settings
+from ocssl.errors import CheckpointError
 from ocssl.options import refuse_unknown
 
 VARIANTS = {"clean": "default", "authors": "authors", "origin": "original"}
@@ -35,6 +39,19 @@ RAN: dict[tuple[str, str], dict[str, Any]] = {
 }
 """What variants of version 0.1 did where those of this version do otherwise, by strategy and variant."""
 GROUPS = ("options", "method_options", "memory_options")
+
+
+def saved_settings(path: str | Path, facts: Mapping[str, Any], backbone: nn.Module | None) -> dict[str, Any]:
+    """The settings of a saved learner, with the module that its backbone is, where it is the user's own."""
+    found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
+    if not isinstance(found, dict):
+        raise CheckpointError(f"'{path}' cannot be read as a saved learner: its config holds no settings by name")
+    if backbone is None and found["backbone"] is None:
+        raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
+    given = found if backbone is None else {**found, "backbone": backbone}
+    if why := lost_part(given):
+        raise CheckpointError(f"'{path}' cannot be loaded: {why}")
+    return given
 
 
 def upgrade_learner(old: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
-from ocssl.config import LearnerConfig, lost_part, parse_learner, settings, signature, with_changes
+from ocssl.config import LearnerConfig, parse_learner, settings, signature, with_changes
 from ocssl.device import oom_guard, pick_device
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
-from ocssl.format1 import upgrade_learner
+from ocssl.format1 import saved_settings
 from ocssl.image_batch import Images, as_uint8, check_batch
 from ocssl.nn.backbones import evaluating
 from ocssl.options import refuse_unknown
@@ -82,7 +82,6 @@ class Learner:
 
     def __init__(self, **settings: Any) -> None:
         self._configure(settings)
-        self._begin()
 
     def _configure(self, settings: dict[str, Any], *, restored: bool = False) -> None:
         backbone = settings.get("backbone")
@@ -100,6 +99,7 @@ class Learner:
         self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
         self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
         self._process = os.getpid()
+        self._begin(restored=restored)
 
     def _begin(self, *, restored: bool = False) -> None:
         self.train_state = build(self.config, self._module, restored=restored)
@@ -126,8 +126,8 @@ class Learner:
             super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        shown = self.config.non_defaults() | ({"backbone": self._module} if self._module is not None else {})
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.config.non_defaults())
+        return f"{type(self).__name__}({shown})"
 
     # ------------------------------------------------------------------ learning
 
@@ -391,7 +391,7 @@ class Learner:
             pick_device(str(overrides["device"]))
         others: list[str] = []
         try:
-            before = _saved_settings(path, facts, backbone)
+            before = saved_settings(path, facts, backbone)
             others = [name for name in overrides if name != "device" and overrides[name] != before.get(name)]
             learner = cls._restored({**before, **overrides}, facts, tensors)
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
@@ -414,10 +414,7 @@ class Learner:
     def _restored(cls, given: Mapping[str, Any], facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learner:
         learner = cls.__new__(cls)
         learner._configure(dict(given), restored=True)
-        learner._given = learner.config.non_defaults() | (
-            {} if learner._module is None else {"backbone": learner._module}
-        )
-        learner._begin(restored=True)
+        learner._given = {name: getattr(learner, name) for name in learner.config.non_defaults()}
         learner._restore(facts, tensors)
         return learner
 
@@ -499,16 +496,3 @@ class Learner:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
         train_state = self.train_state  # shares of the learning rate may be views of buffers, which pickle cuts off
         train_state.optimizer.divide(train_state.strategy.groups(train_state.encoder))
-
-
-def _saved_settings(path: str | Path, facts: Mapping[str, Any], backbone: nn.Module | None) -> dict[str, Any]:
-    """The settings of a saved learner, with the module that its backbone is, where it is the user's own."""
-    found = facts["config"] if "config" in facts else upgrade_learner(facts["parameters"])
-    if not isinstance(found, dict):
-        raise CheckpointError(f"'{path}' cannot be read as a saved learner: its config holds no settings by name")
-    if backbone is None and found["backbone"] is None:
-        raise CheckpointError(f"'{path}' was saved with a backbone of your own; pass it as backbone=")
-    settings = found if backbone is None else {**found, "backbone": backbone}
-    if why := lost_part(settings):
-        raise CheckpointError(f"'{path}' cannot be loaded: {why}")
-    return settings
