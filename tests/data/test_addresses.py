@@ -187,6 +187,21 @@ def test_a_hub_out_of_reach_is_one_sentence(monkeypatch):
         data.load("hf:owner/set")
 
 
+def test_labels_are_not_numbered_over_one_split_because_the_other_cannot_be_had(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    write_named_parquet(tmp_path / "train-0", ["cat"])
+
+    def fetch(repository, name, **options):
+        if name.startswith("test"):
+            raise RuntimeError("name or service not known")
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(hub.HfApi, "list_repo_files", lambda *args, **options: ["train-0.parquet", "test-0.parquet"])
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    with pytest.raises(DataError, match="could not get 'owner/set' from the Hugging Face Hub: name or service"):
+        data.load("hf:owner/set")
+
+
 # Folders and tars -----------------------------------------------------------------------------------------------------
 
 

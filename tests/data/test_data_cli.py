@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from pictures import pixels, png, write
+from pictures import pixels, png, write, write_parquet
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -82,6 +82,13 @@ def test_info_tells_of_every_way_a_set_was_decoded(root):
     assert status(address, split, image_size=4).state == status(address, "test").state == "found"
     write(root / "cars" / split / "BMW" / "2.png", png(pixels(1, 8, 8, 3)))
     assert status(address, split).state == "found"
+
+
+def test_info_tells_of_a_split_that_cannot_be_read(tmp_path):
+    write_parquet(tmp_path / "train.parquet", [pixels(0)], ["cat"])
+    write(tmp_path / "test.parquet", b"PAR1 and no more")
+    told = run("info", f"parquet:{tmp_path}")
+    assert [line.split()[:2] for line in told.splitlines()] == [["train:", "broken"], ["test:", "broken"]]
 
 
 def test_a_set_is_prepared_as_a_learner_will_want_it(root):

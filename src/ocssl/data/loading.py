@@ -151,6 +151,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
     below = data_root(root)
     try:
         reader = spec.locate(below, split) if spec else open_address(address, split)
+        identity = reader.identity() if reader else ""  # which opens the other split, too
     except NoSplit as error:
         return SplitStatus("missing", str(error))
     except OSError as error:  # a DataError of our own, or what a folder raises that cannot be listed
@@ -159,7 +160,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         if spec and spec.downloads:
             return SplitStatus("download", f"not below {below}; will be downloaded from {spec.downloads[split].url}")
         return SplitStatus("missing", f"not found below {below}")
-    found = find_caches(address, reader.identity(), wanted.image_size)
+    found = find_caches(address, identity, wanted.image_size)
     if decoded := ", ".join(f"{folder} ({decoding})" for folder, decoding in found):
         return SplitStatus("ready", f"{reader.describe()}, decoded in {decoded}")
     return SplitStatus("found", f"{reader.describe()}, to be decoded when first used")
@@ -191,7 +192,7 @@ def open_address(address: str, split: str) -> Reader:
     def other_files() -> list[Path]:
         try:
             return find(OTHER_SPLIT[split])
-        except DataError:
+        except NoSplit:
             return []
 
     if scheme == "tar":
