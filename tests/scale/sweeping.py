@@ -20,7 +20,9 @@ import psutil
 import yaml
 
 from helpers import command
-from ocssl.engines import Job, JobResult
+from ocssl.engines import Engine, Job, JobResult
+from ocssl.sweeps.driver import read_started, run_sweeps
+from ocssl.sweeps.log import TrialLog
 
 SMALL: dict[str, object] = {
     "samples_per_class": 10,
@@ -58,6 +60,13 @@ ENVIRONMENT = {
 }
 """One thread for each run, whatever runs it."""
 wait_for = partial(command.wait_for, seconds=300.0)
+
+
+def resume_sweep(
+    folder: Path, engine: Engine, info: Callable[[str], None] = print, *, stop_at: float = float("inf")
+) -> TrialLog:
+    """Complete the sweep in a folder."""
+    return run_sweeps({folder: read_started(folder)}, engine, info, stop_at=stop_at)[folder]
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

@@ -15,6 +15,7 @@ from sweeping import (
     kill_worker,
     leave_nothing,
     midway,
+    resume_sweep,
     start,
     sweep,
     trials_of,
@@ -27,7 +28,6 @@ from ocssl.cli import app
 from ocssl.common.signals import Interrupted
 from ocssl.engines import make_engine
 from ocssl.results.result import read_result
-from ocssl.sweeps.driver import resume_sweep
 
 pytestmark = pytest.mark.scale
 

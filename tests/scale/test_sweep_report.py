@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import SHAPES, FakeEngine, write_sweep
+from sweeping import SHAPES, FakeEngine, resume_sweep, write_sweep
 from typer.testing import CliRunner
 
 from ocssl.cli import app
@@ -17,7 +17,7 @@ from ocssl.engines import make_engine
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.presets import resolve
-from ocssl.sweeps.driver import resume_sweep, start_sweep
+from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.report import at_edges, best_yaml, is_logarithmic, plot_scores, trial_table

@@ -22,6 +22,7 @@ from sweeping import (
     kill_worker,
     leave_nothing,
     midway,
+    resume_sweep,
     start,
     sweep,
     trials_of,
@@ -32,7 +33,7 @@ from sweeping import (
 from ocssl.common.signals import Interrupted
 from ocssl.engines import make_engine
 from ocssl.errors import ConfigError
-from ocssl.sweeps.driver import resume_sweep, run_sweeps, start_sweep
+from ocssl.sweeps.driver import run_sweeps, start_sweep
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from ocssl.registry import unknown
@@ -48,7 +49,7 @@ class PaperRow:
         """The strategy; ``iid`` for i.i.d. training."""
         return "iid" if self.settings.get("stream") == "iid" else str(self.settings.get("strategy", ""))
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         """Strategy, method, memory and block of its results."""
         given, paper = self.settings, self.hyperparameters()

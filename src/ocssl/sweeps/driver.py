@@ -42,32 +42,22 @@ def start_sweep(
     return run_sweeps({folder: sweep}, engine, info, stop_at=stop_at)[folder]
 
 
-def resume_sweep(
-    output: str | Path,
-    engine: Engine,
-    info: Callable[[str], None] = print,
-    *,
-    stop_at: float = float("inf"),
-) -> TrialLog:
-    """Complete a sweep: finished runs stay, unfinished ones are resumed, and what failed is tried again."""
-    folder = Path(output)
-    return run_sweeps({folder: read_started(folder)}, engine, info, stop_at=stop_at)[folder]
-
-
 def run_sweeps(
     sweeps: Mapping[Path, Sweep],
     engine: Engine,
-    info: Callable[[str], None] = print,
+    info: Callable[[str], None],
     *,
     stop_at: float = float("inf"),
 ) -> dict[Path, TrialLog]:
     """Begin or resume sweeps, one after another, with the engine's workers shared between them.
 
+    In one that is resumed, finished runs stay, unfinished ones are resumed, and what failed is tried again.
+
     Args:
         sweeps: by folder. One that has a ``sweep.yaml`` is resumed; any other must be empty or new.
         info: is called with a line after each run.
-        stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits for
-            :func:`resume_sweep`, and so does ``best.yaml``.
+        stop_at: time of :func:`time.monotonic` from which on no run is started. What is left waits until the sweep is
+            resumed, and so does ``best.yaml``.
     """
     new = [folder for folder in sweeps if not (folder / "sweep.yaml").exists()]
     for folder in new:
