@@ -367,15 +367,19 @@ CHECK = Quality(
         ({}, "learning has helped: neighbours in time rose from 38.0 % to 42.0 %"),
         (
             {"published": 0.385},
-            "learning has not helped clearly: neighbours in time rose from 38.0 % to 38.5 %, and a rise counts from "
-            "2.0 points on; try",
+            "learning has not helped clearly: neighbours in time rose from 38.0 % to 38.5 %, by 0.50 points, and a "
+            "rise counts from 2.00 points on; try",
         ),
-        ({"published": 0.399}, "learning has not helped clearly: neighbours in time rose from 38.0 % to 39.9 %, and"),
+        (
+            {"published": 0.3998},
+            "learning has not helped clearly: neighbours in time rose from 38.0 % to 40.0 %, by 1.98 points, and a "
+            "rise counts from 2.00 points on; try",
+        ),
         ({"published": 0.401}, "learning has helped: neighbours in time rose from 38.0 % to 40.1 %"),
         (
             {"published": 0.384, "error": 0.0004},
-            "learning has not helped clearly: neighbours in time rose from 38.0 % to 38.4 %, and a rise counts from "
-            "0.5 points on; try",
+            "learning has not helped clearly: neighbours in time rose from 38.0 % to 38.4 %, by 0.40 points, and a "
+            "rise counts from 0.50 points on; try",
         ),
         ({"published": 0.38}, "learning has not helped: the published encoder is no better than at the start; try"),
         ({"colours": 0.5}, "learning has helped, but colours alone find at least as many"),

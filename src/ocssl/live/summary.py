@@ -64,8 +64,9 @@ def verdict(quality: Quality, *, pretrained: bool = False) -> str:
         return f"the effective rank has {rank}; only labels can tell more where images have no order (ocssl probe)"
     rise = f"neighbours in time rose from {_percent(quality.start, 1)} to {_percent(quality.published, 1)}"
     if quality.ordered and 0 < quality.published - quality.start < quality.least_rise:
-        least = f"a rise counts from {100 * quality.least_rise:.1f} points on"
-        return f"learning has not helped clearly: {rise}, and {least}; {remedy}"
+        by = 100 * (quality.published - quality.start)
+        least = f"a rise counts from {100 * quality.least_rise:.2f} points on"
+        return f"learning has not helped clearly: {rise}, by {by:.2f} points, and {least}; {remedy}"
     if not quality.helped:
         return f"learning has not helped: the published encoder is no better than at the start; {remedy}"
     if quality.teacher is not None and quality.published < quality.teacher:
