@@ -70,6 +70,15 @@ def test_bad_images_leave_a_gap_and_are_named(encoder: FrozenEncoder, frames: Pa
     check(tmp_path / "f.parquet", encoder, frames, without=(7, 22))
 
 
+def test_a_batch_that_cannot_be_is_refused_before_anything_is_written(
+    encoder: FrozenEncoder, frames: Path, tmp_path: Path
+) -> None:
+    for batch, said in ((0, "must be a whole number of at least 1, not 0"), (65_537, "must be at most 65536, not")):
+        with pytest.raises(ConfigError, match=f"^batch {said}"):
+            embed(encoder, open_reader(str(frames)), tmp_path / "f.parquet", batch=batch)
+    assert [*tmp_path.iterdir()] == [frames]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy"])
 def test_images_none_of_which_can_be_used_replace_no_features(
     encoder: FrozenEncoder, frames: Path, tmp_path: Path, suffix: str

@@ -25,6 +25,7 @@ from ocssl.common.files import MARK, atomic_write, check_output, is_draft, locke
 from ocssl.data.reader import Item, Reader, in_order
 from ocssl.errors import ConfigError, DataError, OcsslError
 from ocssl.export.encoder import FrozenEncoder
+from ocssl.image_batch import check_batch
 from ocssl.imaging import BadImage, Pixels, file_stamp
 
 PART = 4096  # images per part: what an interruption can cost
@@ -67,10 +68,10 @@ def embed(
         progress: called after each batch with its number of images.
         force: replace a file that ocssl did not write, too.
     """
-    if batch < 1 or not 1 <= part < 2**31:
-        raise ConfigError(f"batch and part must be at least 1, and part less than 2**31, not {batch} and {part}")
-    if batch > MAX_BATCH:
+    if check_batch(batch) > MAX_BATCH:
         raise ConfigError(f"batch must be at most {MAX_BATCH}, not {batch}")
+    if not 1 <= part < 2**31:
+        raise ConfigError(f"part must be at least 1 and less than 2**31, not {part}")
     target = Path(path)
     check_features(target, force=force)
     parts = target.with_name(f"{target.name}.parts")
