@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ocssl import checkpoint
 from ocssl.errors import CheckpointError, ConfigError, OcsslError
 from ocssl.image_batch import Images, as_uint8, check_batch
-from ocssl.imaging import Fit
+from ocssl.imaging import Fit, PixelRange, check_pixel_range
 from ocssl.learner import Learner
 from ocssl.nn import build_backbone
 from ocssl.nn.backbones import evaluating
@@ -94,10 +94,9 @@ class FrozenEncoder(nn.Module):
         return fit
 
     @property
-    def pixel_range(self) -> tuple[float, float] | None:
+    def pixel_range(self) -> PixelRange | None:
         """Black and white of images with more than 8 bits; None: the full range."""
-        found = self.facts.get("pixel_range")
-        return None if found is None else (float(found[0]), float(found[1]))
+        return check_pixel_range(self.facts.get("pixel_range"))
 
     @property
     def version(self) -> int:
