@@ -344,12 +344,8 @@ class _Judge:
         self._known: dict[Measured, Tensor] = {}
         pixels, colours = raw_pixels(sample.images), colour_histogram(sample.images)
         self._interval, self.order = find_order(pixels, colours, start.on(sample))
+        self.ordered = self.order >= ORDERED  # neighbours in time mean something
         self._pixels, self._colours = self._neighbours_in_time(pixels), self._neighbours_in_time(colours)
-
-    @property
-    def ordered(self) -> bool:
-        """Whether neighbours in time mean anything."""
-        return self.order >= ORDERED
 
     def _neighbours_in_time(self, features: Tensor) -> Tensor:
         return in_time(nearest(features, gap=self._interval.gap), self._interval.window)
