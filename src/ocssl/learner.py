@@ -31,6 +31,7 @@ from ocssl.nn.backbones import evaluating
 from ocssl.options import refuse_unknown
 from ocssl.plugins import changed, recall_saved
 from ocssl.sources import with_source
+from ocssl.step import boundary, on_host
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
@@ -194,7 +195,7 @@ class Learner:
     def boundary(self) -> Learner:
         """Say that an experience has ended. Only CaSSLe-like strategies listen; images that wait keep waiting."""
         with self._lock:
-            self.train_state.strategy.boundary(self.train_state.encoder)
+            boundary(self.train_state)
         return self
 
     def anneal(self) -> Learner:
@@ -237,7 +238,7 @@ class Learner:
         if train_state.memory is not None and not before:
             train_state.memory.count(len(stream))
         self.seen += len(stream)
-        train_state.strategy.on_host(self.seen, train_state.encoder, train_state.optimizer)
+        on_host(train_state, self.seen)
         if train_state.device.type == "cpu" or self.seen // self.config.stream_batch % CHECK_EVERY == 0:
             self.check_finite()
 

@@ -23,7 +23,7 @@ from ocssl.distributed import ProcessGroup
 from ocssl.errors import ConfigError
 from ocssl.losses import full
 from ocssl.memory import Memory
-from ocssl.methods import MultiCrop
+from ocssl.methods import Method, MultiCrop
 from ocssl.nn import Average, Encoder, Features
 from ocssl.nn.dropout import drawing_from
 from ocssl.nn.ema import copy_weights
@@ -171,9 +171,9 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     passes_before = sum(network.cbp for network in state.encoders)
     batch = _returned(strategy, "compose", strategy.compose(stream, state.memory, state.generator), Batch)
     views = state.augment(batch.images, views=strategy.views, generator=state.generator)
-    mixed = _returned(strategy, "mix", strategy.mix(views, batch, state.generator), Tensor)
-    if len(mixed) != len(views):
-        raise ConfigError(f"{type(strategy).__name__}.mix() must return {len(views)} views, as many as it is given")
+    mixed = _views(strategy, "mix", strategy.mix(views, batch, state.generator), len(views))
+    if strategy.method is not None:
+        mixed = _views(strategy.method, "corrupt", strategy.method.corrupt(mixed, state.generator), len(views))
 
     with state.forward_pass():
         features = _returned(strategy, "encode", strategy.encode(encoder, mixed, state.joint_views), Features)
@@ -205,11 +205,18 @@ def train_step(state: TrainState, stream: Tensor) -> StepOutput:
     return output
 
 
-def _returned(strategy: Strategy, hook: str, value: T, kind: type[T]) -> T:
+def _returned(part: Strategy | Method, hook: str, value: T, kind: type[T]) -> T:
     """What a hook returned, refused where it is of another kind, such as None."""
     if not isinstance(value, kind):
         found, wanted = type(value).__name__, "columns by name" if kind is dict else f"a {kind.__name__}"
-        raise ConfigError(f"{type(strategy).__name__}.{hook}() must return {wanted}, not {found}")
+        raise ConfigError(f"{type(part).__name__}.{hook}() must return {wanted}, not {found}")
+    return value
+
+
+def _views(part: Strategy | Method, hook: str, value: Tensor, count: int) -> Tensor:
+    """The views that a hook returned, refused where they are not as many as it was given."""
+    if len(_returned(part, hook, value, Tensor)) != count:
+        raise ConfigError(f"{type(part).__name__}.{hook}() must return {count} views, as many as it is given")
     return value
 
 
@@ -257,3 +264,17 @@ def after_passes(state: TrainState, stream: Tensor, output: StepOutput) -> None:
             columns = {**columns, "losses": output.sample_losses[output.batch.fresh]}
         state.memory.insert(stream, columns, state.generator)
     state.strategy.after_minibatch(state.encoder)
+
+
+@torch.no_grad()
+def boundary(state: TrainState) -> None:
+    """An experience has ended, as the user says."""
+    state.strategy.boundary(state.encoder)
+    if state.memory is not None:
+        state.memory.boundary()
+
+
+@torch.no_grad()
+def on_host(state: TrainState, seen: int) -> None:
+    """After each minibatch, ``seen`` images in all; never captured."""
+    state.strategy.on_host(seen, state.encoder, state.optimizer)

@@ -14,8 +14,8 @@ from ocssl.augment import Augmentation
 from ocssl.checks import check_memory, check_method, check_optimizer, check_strategy, small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.memory import Column, Fifo, Memory
-from ocssl.methods import Method, SimCLR
-from ocssl.nn import Features, backbones
+from ocssl.methods import BYOL, Method, SimCLR
+from ocssl.nn import Features, backbones, ema_update, frozen_copy
 from ocssl.optim import SGD, Optimizer
 from ocssl.options import Options
 from ocssl.strategies import ClaE, ExperienceReplay, Strategy
@@ -190,6 +190,41 @@ class Peeking(ExperienceReplay):
         return views * self.factor
 
 
+class Swapping(ExperienceReplay):
+    def mix(self, views, batch, generator):
+        return views[[1, 0]]
+
+
+class Writing(ExperienceReplay):
+    def penalty(self, step):
+        features = step.features.projected.square()
+        scaled = features * torch.tensor([0.1] * features.shape[-1], device=features.device)
+        return {"small": scaled.mean()}
+
+
+class InEvaluation(ExperienceReplay):
+    """Trains with the running statistics that the network began with."""
+
+    def encode(self, encoder, views, joint):
+        features = super().encode(encoder.eval(), views, joint)
+        encoder.train()
+        return features
+
+
+class DeploysTheStart(ExperienceReplay):
+    def __init__(self, setup, options) -> None:
+        super().__init__(setup, options)
+        self.start = frozen_copy(setup.encoder)
+
+    def deployed(self, encoder):
+        return self.start.backbone
+
+
+class LeavesTheTeacher(ClaE):
+    def after_step(self, output, encoder, memory):
+        """Without super()."""
+
+
 FEATURES = ("backbone", "projected")
 
 
@@ -245,6 +280,14 @@ def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned
         (ChangesFeatures, r"ChangesFeatures.after_step\(\) changes tensors that it is given"),
         (Branching, r"reads values of a tensor on the host, by __bool__\(\)"),
         (Masking, "reads values of a tensor on the host, by an index of booleans"),
+        (Swapping, "copies numbers from the host, by an index that is a list, .* in the constructor, as a buffer"),
+        (Writing, r"copies numbers from the host, by tensor\(\)"),
+        (
+            InEvaluation,
+            r"running statistics of the backbone never changed, .* let encode\(\) pass views in training mode",
+        ),
+        (DeploysTheStart, "the deployed network never changed"),
+        (LeavesTheTeacher, r"\['target.network'\] never followed the encoder; call super\(\).after_step\(\)"),
         (Centring, r"Centring.losses\(\) changes tensors that it is given"),
         (Multiplying, r"reads values of a tensor on the host, by add\(alpha=…\)"),
         (OnTheHost, r"makes a tensor on the CPU, by arange\(\) without device"),
@@ -255,6 +298,25 @@ def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned
 def test_a_faulty_strategy_is_caught(faulty, kind: type[Strategy], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_strategy(faulty(kind))
+
+
+def test_no_hook_after_the_step_follows_gradients(faulty) -> None:
+    class CopiesWeights(ExperienceReplay):
+        def __init__(self, setup, options) -> None:
+            super().__init__(setup, options)
+            self.anchor, self.newest = frozen_copy(setup.encoder), frozen_copy(setup.encoder)
+
+        def boundary(self, encoder):
+            copy_each(self.anchor, encoder)
+
+        def on_host(self, seen, encoder, optimizer):
+            copy_each(self.newest, encoder)
+
+    def copy_each(copied, encoder):
+        for old, new in zip(copied.parameters(), encoder.parameters(), strict=True):
+            old.copy_(new)
+
+    check_strategy(faulty(CopiesWeights))
 
 
 @pytest.mark.parametrize("kind", [Masking, CountsInAStep, ReadsTheLength])
@@ -312,6 +374,39 @@ class Whitening(SimCLR):
         return super().loss(step) + factor.mean()
 
 
+class Overwriting(BYOL):
+    """Its target overwrites the encoder, since the arguments are in the wrong order."""
+
+    def after_step(self, output, encoder):
+        ema_update(encoder, self.target, self.target_tau)
+
+
+class LeavesItsTarget(BYOL):
+    def after_step(self, output, encoder):
+        self._seen = None
+
+
+class Spectral(SimCLR):
+    def loss(self, step):
+        return super().loss(step) - 0.01 * torch.linalg.svdvals(step.features.projected).sum()
+
+
+class Nuclear(SimCLR):
+    def loss(self, step):
+        return super().loss(step) - 0.01 * torch.linalg.matrix_norm(step.features.projected, ord="nuc").sum()
+
+
+class OneHot(SimCLR):
+    def loss(self, step):
+        features = step.features.projected
+        return super().loss(step) + nn.functional.one_hot(features.argmax(-1)).float().mean()
+
+
+class Blanking(SimCLR):
+    def corrupt(self, views, generator):
+        return views.mul_(0.5)
+
+
 class Masked(SimCLR):
     """Passes masked views through the encoder once more."""
 
@@ -327,6 +422,12 @@ class Masked(SimCLR):
     ("kind", "complaint"),
     [
         (Masked, r"Masked.loss\(\) makes backward passes of its own, which a method cannot; make them in encode\(\)"),
+        (Overwriting, r"Overwriting.after_step\(\) changes tensors that it is given"),
+        (LeavesItsTarget, r"\['method.target'\] never followed the encoder; call super\(\).after_step\(\)"),
+        (Spectral, r"by linalg_svdvals\(\), and cannot be captured as a CUDA graph; give execution='eager'"),
+        (Nuclear, r"by linalg_matrix_norm\(\), and cannot be captured as a CUDA graph; give execution='eager'"),
+        (OneHot, r"by one_hot\(\) without num_classes, .* use one_hot\(\) with it"),
+        (Blanking, r"Blanking.corrupt\(\) changes tensors that it is given"),
         (Normalizing, r"Normalizing.after_step\(\) changes tensors that it is given"),
         (Dividing, r"Dividing.loss\(\) changes tensors that it is given"),
         (Whitening, r"by linalg_cholesky\(\), .* use a function of torch.linalg that ends in _ex"),
@@ -335,6 +436,19 @@ class Masked(SimCLR):
 def test_a_faulty_method_is_caught(faulty, kind: type[Method], complaint: str) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_method(faulty(kind))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, r"Odd.corrupt\(\) must return a Tensor, not NoneType"),
+        (torch.zeros(3, 4, 3, 8, 8), r"Odd.corrupt\(\) must return 2 views, as many as it is given"),
+    ],
+)
+def test_a_method_that_corrupts_views_into_something_else_is_named(faulty, returned: object, message: str) -> None:
+    kind = type("Odd", (SimCLR,), {"corrupt": lambda self, *given: returned})
+    with pytest.raises(ConfigError, match=message):
+        small_learner("er", method=faulty(kind)).partial_fit(small_stream(8))
 
 
 def test_a_method_that_fails_on_the_last_minibatch_is_caught(faulty) -> None:
@@ -494,6 +608,15 @@ class Replaced(Optimizer):
         return {f"mean.{i}": mean for i, mean in enumerate(self.means)}
 
 
+class Decaying(SGD):
+    """Adds the decay of weights to their gradients."""
+
+    def update(self, lr):
+        for parameter, gradient, _ in self.moved():
+            gradient.add_(parameter.detach(), alpha=0.1)
+        super().update(lr)
+
+
 @pytest.mark.parametrize("settings", [{}, {"warmup": 2}])
 @pytest.mark.parametrize("name", optim.registry.names())
 def test_every_optimiser_keeps_the_contract(name: str, settings: dict[str, int]) -> None:
@@ -508,6 +631,7 @@ def test_every_optimiser_keeps_the_contract(name: str, settings: dict[str, int])
         (Ascending, "parameters move along the gradient, which raises the loss; subtract lr times the gradient"),
         (OnlyOnOrOff, "a parameter whose group has half of the learning rate moves as one that has all of it"),
         (Unsaved, "a restored optimiser goes on differently"),
+        (Decaying, r"update\(\) changes gradients, which hooks after the step read; change a copy"),
         (Replaced, r"update\(\) replaces \['mean.0'"),
     ],
 )
@@ -529,9 +653,32 @@ class Dropping(Augmentation):
         return super().__call__(images, views=views, generator=generator)[:, : len(images) // 4 * 4]
 
 
+class Raw(Augmentation):
+    """Leaves out the normalisation."""
+
+    def __call__(self, images: Tensor, *, views: int, generator: torch.Generator) -> Tensor:
+        return super().__call__(images, views=views, generator=generator) * self.std + self.mean
+
+
+class Repeating(Augmentation):
+    def __call__(self, images: Tensor, *, views: int, generator: torch.Generator) -> Tensor:
+        return super().__call__(images, views=1, generator=generator).repeat(views, 1, 1, 1, 1)
+
+
+class Mixing(Augmentation):
+    """Takes (images, views) for (views, images)."""
+
+    def __call__(self, images: Tensor, *, views: int, generator: torch.Generator) -> Tensor:
+        made = super().__call__(images, views=views, generator=generator)
+        return made.transpose(0, 1).reshape(made.shape)
+
+
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
+        (Raw, r"standard deviation of 0.\d\d, but 1.88 where they are encoded for use; normalise the views once"),
+        (Repeating, "the augmentation returns equal views of every image"),
+        (Mixing, r"views \[1\] of the augmentation do not have image 0 in row 0"),
         (Inverting, "the augmentation changes the images that it is given"),
         (Dropping, r"must return views \(2, 5, 3, 8, 8\) of torch.float32 for 5 images, not \(2, 4, 3, 8, 8\)"),
     ],

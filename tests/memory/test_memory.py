@@ -18,6 +18,7 @@ from memories import (
     seeded,
 )
 
+from ocssl.checks import small_learner, small_stream
 from ocssl.distributed import ProcessGroup
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.memory import Column, Fifo, MinRed, MinRedAuthors, MinRedOriginal
@@ -185,6 +186,13 @@ def test_features_are_offered_to_a_memory_without_them():
     memory = Fifo(4, (3, 1, 1), staging=2)
     memory.add(pictures([1, 2]), {"features": torch.zeros(2, DIM)}, seeded())
     assert len(memory) == 2
+
+
+def test_a_memory_learns_of_boundaries(monkeypatch):
+    monkeypatch.setattr(Fifo, "boundary", lambda memory: memory.images.zero_())
+    learner = small_learner("er", memory="fifo").partial_fit(small_stream(8))
+    assert learner.train_state.memory.images.any()
+    assert not learner.boundary().train_state.memory.images.any()
 
 
 def test_a_column_of_booleans_stays_one_in_a_group(monkeypatch):

@@ -101,36 +101,67 @@ def _same_step(
     return all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
 
 
-class _OnDevice(TorchFunctionMode):
-    """Refuses calls that read values on the host, to know a result or its shape, and those that make CPU tensors."""
+EAGER = "give execution='eager' here and in training"
 
-    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique"
+
+class _OnDevice(TorchFunctionMode):
+    """Refuses calls that read values on the host, copy from it, or make CPU tensors."""
+
+    reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique", "bincount"
     converting = "__bool__", "__int__", "__float__", "__index__"
-    checking = "linalg_cholesky", "linalg_eig", "linalg_eigh", "linalg_inv", "linalg_pinv", "linalg_solve", "linalg_svd"
+    checking = "linalg_cholesky", "cholesky", "linalg_inv", "inverse", "linalg_solve"
+    factoring = (
+        *("svd", "pinverse", "linalg_cond", "linalg_lstsq", "linalg_matrix_rank", "linalg_pinv", "linalg_svd"),
+        *("linalg_svdvals", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh"),
+    )
+    norms = "norm", "linalg_norm", "linalg_matrix_norm"
+    copying = "tensor", "as_tensor", "asarray", "new_tensor"
     making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = function.__name__, kwargs or {}
-        indices = args[1] if name == "__getitem__" else ()
-        parts = indices if isinstance(indices, tuple) else (indices,)
-        masked = any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
-        factor = isinstance(kwargs.get("alpha"), Tensor)  # for which torch needs a number
-        reads = masked or factor or name in (*self.reading, *self.converting, *self.checking)
-        how, instead = f"{name}()", "torch.where"
-        if masked:
-            how = "an index of booleans"
-        elif factor:
-            how, instead = f"{name}(alpha=…)", "a product"
-        elif name in self.checking:
-            instead = "a function of torch.linalg that ends in _ex"
-        assert not reads, (
-            f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; use "
-            f"{instead}, or give execution='eager' here and in training"
+        how, instead = self._read(name, args, kwargs)
+        assert not how, (
+            f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; "
+            f"{instead and f'use {instead}, or '}{EAGER}"
         )
         result = function(*args, **kwargs)
+        copied = self._copied(name, args, kwargs, result)
+        assert not copied, (
+            f"a step copies numbers from the host, by {copied}, and cannot be captured as a CUDA graph; make the "
+            f"tensor in the constructor, as a buffer, or {EAGER}"
+        )
         elsewhere = name in self.making and kwargs.get("device") is None and result.ndim > 0
         assert not elsewhere, (
             f"a step makes a tensor on the CPU, by {name}() without device, and fails on a GPU; give the device of a "
             "tensor at hand, as device=features.device"
         )
         return result
+
+    def _read(self, name: str, args: Any, kwargs: Any) -> tuple[str, str]:
+        """How a call reads values on the host, and what to use instead; empty where it reads none."""
+        taken = name == "__getitem__" or (name == "__setitem__" and isinstance(args[2], Tensor) and args[2].ndim > 0)
+        if taken and any(isinstance(part, Tensor) and part.dtype == torch.bool for part in _parts(args[1])):
+            return "an index of booleans", "torch.where"
+        if isinstance(kwargs.get("alpha"), Tensor):  # for which torch needs a number
+            return f"{name}(alpha=…)", "a product"
+        if name == "one_hot" and len(args) < 2 and "num_classes" not in kwargs:
+            return "one_hot() without num_classes", "one_hot() with it"
+        if name in self.checking:
+            return f"{name}()", "a function of torch.linalg that ends in _ex"
+        nuclear = name in self.norms and any(arg == "nuc" for arg in (*args, *kwargs.values()) if isinstance(arg, str))
+        if nuclear or name in self.factoring:
+            return f"{name}()", ""
+        return (f"{name}()", "torch.where") if name in (*self.reading, *self.converting) else ("", "")
+
+    def _copied(self, name: str, args: Any, kwargs: Any, result: Any) -> str:
+        """How a call copies numbers from the host to a device; empty where it does not."""
+        if name in ("__getitem__", "__setitem__"):
+            return "an index that is a list" if any(isinstance(part, list) for part in _parts(args[1])) else ""
+        if name not in self.copying or isinstance(args[name == "new_tensor"], Tensor):
+            return ""
+        return f"{name}()" if result.ndim or kwargs.get("device") is not None else ""
+
+
+def _parts(index: object) -> tuple[object, ...]:
+    return index if isinstance(index, tuple) else (index,)

@@ -152,9 +152,13 @@ def check_optimizer(name: str, **options: Any) -> None:
     def steps(subject: Optimizer, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         for _ in range(3):
-            for parameter in subject.parameters[:-1]:
-                parameter.grad = torch.randn(parameter.shape, generator=generator)
+            gradients = [torch.randn(parameter.shape, generator=generator) for parameter in subject.parameters[:-1]]
+            for parameter, gradient in zip(subject.parameters, gradients, strict=False):
+                parameter.grad = gradient.clone()
             subject.step()
+            left = [parameter.grad for parameter in subject.parameters if parameter.grad is not None]
+            same = all(map(torch.equal, left, gradients))
+            assert same, "update() changes gradients, which hooks after the step read; change a copy"
 
     subject, start = build(), build().parameters
     before = subject.state_dict()

@@ -19,9 +19,11 @@ from ocssl.checks.parts import sampled
 from ocssl.checks.small import STREAM_BATCH, Build, small_learner, small_stream
 from ocssl.learner import Learner
 from ocssl.memory import Memory
+from ocssl.methods import TargetMethod
 from ocssl.nn import Encoder
-from ocssl.strategies import Strategy, Target
+from ocssl.strategies import EmaTeacher, Strategy, Target
 
+SCALE = 3.0  # views of another scale than plain images are not normalised, or twice
 ROUNDING = 1e-6  # a gradient below it may be rounding alone, as that of a bias to which the loss is invariant
 
 
@@ -66,15 +68,35 @@ def _has_numbers_on_the_host(learner: Learner) -> None:
 
 def _augments(learner: Learner) -> None:
     augment, views = learner.train_state.augment, learner.train_state.strategy.views
+
+    def make(images: Tensor) -> Tensor:
+        return augment(images, views=views, generator=torch.Generator().manual_seed(0))
+
     images = small_stream(5)
     plain = augment.normalize(images)
-    made = augment(images, views=views, generator=torch.Generator().manual_seed(0))
+    made = make(images)
     assert torch.equal(images, small_stream(5)), "the augmentation changes the images that it is given; change a copy"
     wanted, found = (
         f"{tuple(shape)} of {dtype}"
         for shape, dtype in (((views, *plain.shape), plain.dtype), (made.shape, made.dtype))
     )
     assert found == wanted, f"the augmentation must return views {wanted} for {len(images)} images, not {found}"
+    assert not (made == made[0]).all(), "the augmentation returns equal views of every image; draw for each view"
+    for row, image in enumerate(small_stream(5, seed=1)):
+        changed = images.index_copy(0, torch.tensor([row]), image[None])
+        same = [
+            view for view, (new, old) in enumerate(zip(make(changed), made, strict=True)) if new[row].equal(old[row])
+        ]
+        assert not same, (
+            f"views {same} of the augmentation do not have image {row} in row {row}; return (views, images, 3, s, s), "
+            "the images in their order"
+        )
+    flat = torch.tensor([0, 255], dtype=torch.uint8).repeat(32).view(-1, 1, 1, 1).expand(-1, *images.shape[1:])
+    spread, usual = float(make(flat).std()), float(augment.normalize(flat).std())
+    assert usual / SCALE < spread < usual * SCALE, (
+        f"views of black and white images have a standard deviation of {spread:.2f}, but {usual:.2f} where they are "
+        "encoded for use; normalise the views once, as normalize() does"
+    )
 
 
 def _trains(learner: Learner) -> None:
@@ -83,7 +105,10 @@ def _trains(learner: Learner) -> None:
     shared = [key for key, p in train_state.strategy.named_parameters() if p in encoders]
     assert not shared, f"the strategy keeps the encoder itself: {shared[:5]}; use the one that hooks are given"
     before = {key: tensor.clone() for key, tensor in train_state.encoder.named_parameters()}
-    teachers = _teachers(train_state.strategy)
+    teachers, following = _teachers(train_state.strategy), _following(train_state.strategy)
+    start = {name: _numbers(network) for name, network in following.items()}
+    statistics = _statistics(train_state.encoder.backbone)
+    features = learner.encode(small_stream(4))
     largest: dict[nn.Parameter, float] = {}  # gradients
 
     def watched(stream: Tensor) -> StepOutput:
@@ -114,6 +139,15 @@ def _trains(learner: Learner) -> None:
         f"never trained: {idle[:5]}; let the loss reach them, or freeze them with requires_grad_(False); copies of the "
         "encoder are made with ocssl.nn.frozen_copy()"
     )
+    kept = [name for name, network in following.items() if torch.equal(_numbers(network), start[name])]
+    assert not kept, f"{kept} never followed the encoder; call super().after_step() where you override it"
+    assert not len(statistics) or not torch.equal(_statistics(train_state.encoder.backbone), statistics), (
+        "the running statistics of the backbone never changed, but it is deployed with them; let encode() pass views "
+        "in training mode"
+    )
+    assert not torch.equal(learner.encode(small_stream(4)), features), (
+        "the deployed network never changed; deployed() must return one that learns or follows what learns"
+    )
     stored = [] if train_state.memory is None else train_state.memory.state_dict().values()
     assert not any(t.requires_grad for t in stored), "the memory keeps tensors that require gradients"
     parts = sum(value for key, value in losses.items() if key != "total")
@@ -127,11 +161,36 @@ def _teachers(strategy: Strategy) -> dict[str, nn.Parameter]:
     return {key: p for key, p in strategy.named_parameters() if p in copied or not p.requires_grad}
 
 
+def _following(strategy: Strategy) -> dict[str, Encoder]:
+    """Copies that move towards the encoder in each step, by name."""
+    found: dict[str, Encoder] = {}
+    for name, module in strategy.named_modules():
+        if isinstance(module, EmaTeacher) and module.tau < 1:
+            found[f"{name}.network"] = module.network
+        elif isinstance(module, TargetMethod) and module.target_tau < 1:
+            found[f"{name}.target"] = module.target
+    return found
+
+
+def _numbers(network: nn.Module) -> Tensor:
+    """All weights of a network in a row."""
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
+
+
+def _statistics(network: nn.Module) -> Tensor:
+    """The running statistics of the layers in training mode, in a row; empty where none has any."""
+    layers = (layer for layer in network.modules() if layer.training)
+    buffers = (buffer for layer in layers for buffer in layer.buffers(recurse=False) if buffer.is_floating_point())
+    return torch.cat([torch.zeros(0), *(buffer.flatten() for buffer in buffers)])
+
+
 def _leaves_what_it_is_given(learner: Learner) -> None:
     """Guard the images, views and features that hooks are given; other hooks and the memory read them, too."""
     strategy, kept = learner.train_state.strategy, learner.train_state.memory
     if strategy.method is not None:
+        _guard(strategy.method, "corrupt", lambda views: [views])
         _guard(strategy.method, "loss", _given_to_a_loss)
+        _guard(strategy.method, "after_step", lambda output, encoder: [*encoder.parameters()])
     _guard(strategy, "compose", lambda stream: [stream])
     _guard(strategy, "mix", lambda views: [views])
     _guard(strategy, "encode", lambda encoder, views, joint: [views])
@@ -317,7 +376,7 @@ def _samples_what_was_written(kept: Memory) -> None:
 
 
 def _weights(learner: Learner) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in learner.train_state.encoder.parameters()])
+    return _numbers(learner.train_state.encoder)
 
 
 def _assert_same(one: Learner, other: Learner, complaint: str, advice: str = "") -> None:
@@ -361,8 +420,9 @@ def _uses_every_view(learner: Learner) -> None:
     views = train_state.augment(batch.images, views=method.views, generator=train_state.generator).requires_grad_()
     for joint in (True, False):
         with train_state.forward_pass():
-            features, small = train_state.encoder(views, joint), train_state.small_features(batch, joint)
-            loss = method.loss(Step(batch, views, features, train_state.generator, small))
+            seen = method.corrupt(views, train_state.generator)
+            features, small = train_state.encoder(seen, joint), train_state.small_features(batch, joint)
+            loss = method.loss(Step(batch, seen, features, train_state.generator, small))
         assert loss.shape == (), f"the loss must be one number, not {tuple(loss.shape)}"
         assert loss.isfinite(), f"the loss is {loss}"
         gradient, *crops = torch.autograd.grad(loss, [views] + ([] if small is None else [small.projected]))

@@ -218,6 +218,9 @@ class Memory:
     def after_step(self, output: StepOutput) -> None:
         """Called after each training step, for policies that write columns of the samples in ``output.batch.slots``."""
 
+    def boundary(self) -> None:
+        """Called when an experience has ended, for policies that depend on it; tensors are changed in place."""
+
     def on_write(self, rows: Tensor) -> None:
         """Called after the contents of some rows changed, for policies that derive data from features."""
 

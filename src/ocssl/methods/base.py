@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 import ocssl.options
@@ -58,6 +59,13 @@ class Method(nn.Module):
 
     def begin(self, encoder: Encoder) -> None:
         """Called once, when the encoder has been made: copy it here, with :func:`~ocssl.nn.frozen_copy`, if needed."""
+
+    def corrupt(self, views: Tensor, generator: torch.Generator) -> Tensor:
+        """Change the views ``(views, n, 3, s, s)`` before the forward pass, as masking does; a step has these views.
+
+        A method that needs them as they were keeps them until :meth:`loss`.
+        """
+        return views
 
     def loss(self, step: Step) -> Tensor:
         """The loss over all views of all samples of a step, a scalar."""
