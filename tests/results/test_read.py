@@ -191,15 +191,6 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
     assert cla_e(tmp_path).final == {0: 50.0}
 
 
-def test_a_result_without_its_protocol_enters_no_number(tmp_path: Path, ocssl: Ocssl) -> None:
-    put(tmp_path / "results", "nameless", without("config", "protocol") | {"final": 99.0})
-    put(tmp_path / "results", "sound", content(final=50.0))
-    code, printed = ocssl("paper", "show", "high-simsiam")
-    assert code == 0
-    assert "nameless.json' is not a complete result: config: the setting 'protocol' is missing" in printed
-    assert cla_e(tmp_path / "results").final == {0: 50.0}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -209,6 +200,7 @@ def test_a_result_without_its_protocol_enters_no_number(tmp_path: Path, ocssl: O
         ("[1, 2]", "is not a complete result"),
         (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
         (json.dumps(without("key")), "is not a complete result: key"),
+        (json.dumps(without("config", "protocol")), "complete result: config: the setting 'protocol' is missing"),
         (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
         (json.dumps(content() | {"hardware": {"threads": "many"}}), "threads must be a whole number, not 'many'"),
         (json.dumps(with_setting(eval_crops=None)), "eval_crops must be a whole number, not None"),

@@ -171,15 +171,6 @@ def test_results_that_disagree_are_reported_and_enter_no_number(few: Path) -> No
     assert row.ours.final == {0: read_result(few / CLA_E.format(0)).final}
 
 
-def test_a_cut_file_and_one_without_protocol_are_reported_and_enter_no_number(few: Path) -> None:
-    cut, nameless = few / CLA_E.format(0), few / CLA_E.format(1)
-    cut.write_text(cut.read_text()[:400])
-    rewrite(nameless, config=json.loads(nameless.read_text())["config"] | {"protocol": None})
-    report = read_report(few)
-    assert [problem.paths for problem in report.problems] == [(cut,), (nameless,)]
-    assert row_of(section_of(report, "high-simsiam"), "cla-e").ours.final == {}
-
-
 def test_runs_outside_the_papers_tables_have_rows_named_and_ordered_by_what_sets_them_apart(few: Path) -> None:
     base = read_result(few / CLA_E.format(0))
     for number, lr in enumerate((0.7, 0.05)):
