@@ -123,18 +123,6 @@ def test_a_pil_image_gives_the_bytes_that_its_file_gives(name, tmp_path):
         assert np.array_equal(np.asarray(image), np.asarray(Image.open(path)))
 
 
-def test_pil_images_lose_their_borders_and_keep_their_proportions():
-    wide = np.zeros((SIZE, 3 * SIZE, 3), np.uint8)
-    wide[:, SIZE : 2 * SIZE] = pixels(1)[0]
-    assert torch.equal(as_uint8([Image.fromarray(wide)], SIZE), channels_first(pixels(1)))
-
-
-def test_sixteen_bits_of_a_pil_image_are_scaled_and_its_transparency_lies_on_white():
-    grey = Image.fromarray(np.full((SIZE, SIZE), 100 * 257, np.uint16))
-    clear = Image.new("RGBA", (SIZE, SIZE), (9, 9, 9, 0))
-    assert as_uint8([grey, clear], SIZE).flatten(1).unique(dim=1).tolist() == [[100], [255]]
-
-
 # ----------------------------------------------------------------------------------------------------- what is refused
 
 

@@ -260,8 +260,6 @@ def test_a_shrunken_jpeg_looks_like_one_decoded_in_full():
     assert np.abs(decode(content, 32).astype(int) - chw(full).astype(int)).max() <= 3
 
 
-def test_an_array_of_the_wrong_kind_is_refused():
-    with pytest.raises(BadImage, match="int64, not uint8"):
-        decode(np.zeros((8, 8), dtype=np.int64))
+def test_an_array_of_the_wrong_shape_is_refused():
     with pytest.raises(BadImage, match="broken"):
         decode(np.zeros((8, 8, 3, 2), dtype=np.uint8))

@@ -36,16 +36,8 @@ def test_labels_arrive_in_random_order():
     assert 0.02 < neighbours_alike < 0.1  # 1/18 = 0.056 when independent
 
 
-def test_the_seed_decides_every_pixel():
-    images, labels = draw(600, seed=5)
-    again, same_labels = draw(600, seed=5)
-    other, _ = draw(600, seed=6)
-    assert torch.equal(images, again)
-    assert torch.equal(labels, same_labels)
-    assert not torch.equal(images, other)
-
-
-def test_the_images_of_a_seed_are_the_same_on_every_machine():
+def test_the_images_of_a_seed_are_the_same_on_every_machine_and_others_than_those_of_another_seed():
+    assert not torch.equal(draw(18, seed=5)[0], draw(18, seed=6)[0])
     digest = hashlib.sha256(draw(700, seed=0)[0].numpy().tobytes()).hexdigest()
     assert digest.startswith("b531c22d7c230491")
 

@@ -406,12 +406,6 @@ class Frames(ImageStream):
         assert problem is None
 
 
-def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path) -> None:
-    for count in (6, 11):
-        learner = learn(Frames(count), tmp_path / "state", info=lambda line: None, **TINY)
-    assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
-
-
 class Slow(Frames):
     """Has no image at every second call."""
 
@@ -422,9 +416,10 @@ class Slow(Frames):
         return super().take(count) if self.ready else []
 
 
-def test_a_source_of_ones_own_that_is_slow_gives_no_image_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", [Frames, Slow])
+def test_a_source_of_ones_own_goes_on_where_it_was_left(tmp_path: Path, source: type[Frames]) -> None:
     for count in (6, 11):
-        learner = learn(Slow(count), tmp_path / "state", info=lambda line: None, **TINY)
+        learner = learn(source(count), tmp_path / "state", info=lambda line: None, **TINY)
     assert_alike(learner, by_hand_in_calls(list(range(6)), list(range(6, 11))))
 
 

@@ -109,11 +109,6 @@ def test_times_that_never_come_are_refused(tmp_path: Path, seconds: float) -> No
     assert not (tmp_path / "state").exists()
 
 
-def test_a_size_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="image_size must be a whole number from 1 to 8,192, not 0"):
-        quiet_learn(write_frames(tmp_path / "frames", range(4)), tmp_path / "state", image_size=0)
-
-
 def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path) -> None:
     frames = write_frames(tmp_path / "frames", range(4))
     with pytest.raises(ConfigError, match="is not the state of a learner"):
