@@ -5,6 +5,7 @@ In single precision both are right too, but a last bit that differs is magnified
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,8 @@ def _two(folder: Path) -> None:
     for method, settings in METHODS.items():
         learner = learn(make("cla-e", method, views=3, **settings), stream(15 * STREAM_BATCH))
         put_down(learner, folder / f"method-{method}")
+    register_sharpness_aware()
+    put_down(learn(make("er-sam", "simclr"), stream(15 * STREAM_BATCH)), folder / "er-sam")
     _save_and_go_on(folder)
     rank = distributed.current().rank
     apart = learn(make("cla-e", "simsiam", sync_norm=False, precision="fp32"), stream(10 * STREAM_BATCH))
@@ -108,6 +111,13 @@ def _two(folder: Path) -> None:
     memory = make("er", "simsiam").train_state.memory
     assert memory is not None
     torch.save(torch.tensor(memory.images.shape), folder / f"rows-{rank}")
+
+
+def register_sharpness_aware() -> None:
+    """The strategy of docs/extending.md that takes gradients of its own."""
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    block = next(block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S) if '"er-sam"' in block)
+    exec(re.sub(r"^ocssl\.checks.*", "", block, flags=re.M), {})
 
 
 def _save_and_go_on(folder: Path) -> None:
@@ -130,6 +140,12 @@ def test_two_processes_are_where_one_is_after_fifty_steps(pairs: Path, strategy:
 @pytest.mark.parametrize(("strategy", "method"), OTHERS)
 def test_so_they_are_for_every_other_strategy(pairs: Path, strategy: str, method: str | None) -> None:
     assert_same(pairs / f"{strategy}-{method}", learn(make(strategy, method), stream(15 * STREAM_BATCH)))
+
+
+def test_gradients_that_a_strategy_takes_itself_are_those_of_one_process(pairs: Path, monkeypatch) -> None:
+    monkeypatch.setattr(strategies.registry, "_entries", dict(strategies.registry._entries))
+    register_sharpness_aware()
+    assert_same(pairs / "er-sam", learn(make("er-sam", "simclr"), stream(15 * STREAM_BATCH)))
 
 
 @pytest.mark.parametrize("method", METHODS)
