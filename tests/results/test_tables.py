@@ -159,7 +159,11 @@ def test_unknown_rows_and_tables_are_refused_with_the_nearest(ocssl: Ocssl) -> N
     assert "unknown table 'low-simsam'; did you mean 'low-simsiam'?" in said
 
 
-def test_the_list_counts_cells_and_says_which_data_are_there(ocssl: Ocssl) -> None:
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_list_counts_cells_and_says_which_data_are_there(
+    ocssl: Ocssl, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     code, said = ocssl("paper", "list")
     assert code == 0
     lines = {line.split()[0]: line for line in said.splitlines() if line.strip()}

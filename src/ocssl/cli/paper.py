@@ -87,8 +87,8 @@ def list_tables(
     wanted = _seeds(seeds)
     lacking: list[str] = []
     table = Table("id", "what it shows", "data set", "there", *PROTOCOLS, box=None, pad_edge=False)
-    for column in table.columns[2:]:
-        column.no_wrap = True
+    for column in table.columns:
+        column.no_wrap = column.header != "what it shows"  # ids are to be copied
     listed = set()
     for paper in TABLES.values():
         found = sections_of(store, paper)
