@@ -72,10 +72,31 @@ def _replace(folder: Path, kind: str, facts: Mapping[str, Any], tensors: Mapping
         shutil.rmtree(draft, ignore_errors=True)
         kept = "; the earlier state there is untouched" if index.exists() else ""
         raise CheckpointError(f"could not save to '{folder}': {error}{kept}") from error
+    _remove_leftovers(folder, kind, data.name)
+
+
+def remove_leftovers(path: str | Path, kind: str) -> None:
+    """Remove what killed saves left in a folder whose state can be read; the next save would do so, too.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(folder, "learner", {}, {})
+    ...     (Path(folder) / "draft-0badc0ffee00").mkdir()
+    ...     remove_leftovers(folder, "learner")
+    ...     len([*Path(folder).iterdir()])
+    2
+    """
+    folder = Path(path)
+    with _one_writer(folder):
+        _remove_leftovers(folder, kind, json.loads(read_file(folder / f"{kind}.json"))["tensors"]["file"])
+
+
+def _remove_leftovers(folder: Path, kind: str, tensors: str) -> None:
+    """Remove what saves may have left, but for the file of tensors that the index names."""
     for old in _leftovers(folder, kind):
         if old.is_dir():
             shutil.rmtree(old, ignore_errors=True)
-        elif old != data:
+        elif old.name != tensors:
             with contextlib.suppress(OSError):
                 old.unlink()
 

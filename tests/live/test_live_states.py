@@ -198,6 +198,8 @@ def test_a_start_with_nothing_new_publishes_no_new_version(tmp_path: Path) -> No
     frames, state = write_frames(tmp_path / "frames", range(8)), tmp_path / "state"
     quiet_learn(frames, state)
     before = [published_version(state / "encoder"), *sorted(path.name for path in (state / "encoder").iterdir())]
+    (state / "encoder" / "draft-0badc0ffee00").mkdir()  # what a kill leaves while an encoder is published
+    (state / "encoder" / "tensors-0badc0ffee00.safetensors").touch()
     quiet_learn(frames, state)
     assert [published_version(state / "encoder"), *sorted(p.name for p in (state / "encoder").iterdir())] == before
     (state / "encoder" / "encoder.json").unlink()

@@ -21,11 +21,11 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import nn
 
-from ocssl.checkpoint import check_place
+from ocssl.checkpoint import check_place, remove_leftovers
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
 from ocssl.errors import CheckpointError, ConfigError, OcsslError, first_misfit
-from ocssl.export.encoder import FrozenEncoder, is_published, publish
+from ocssl.export.encoder import KIND, FrozenEncoder, is_published, publish
 from ocssl.learner import Learner
 from ocssl.live.gate import Gate
 from ocssl.live.seen import SeenIndex, count_images
@@ -153,7 +153,8 @@ class StateFolder:
 
         self._checkpoints.save(write, state, keep=1)
         if gate.active and self._published is None and is_published(gate.published, self.path / "encoder"):
-            self._published = gate.published  # by an earlier process
+            self._published = gate.published  # by an earlier process, which may have been killed in its last step
+            remove_leftovers(self.path / "encoder", KIND)
         if gate.active and self._published is gate.published:
             return
         sources = {
