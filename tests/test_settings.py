@@ -145,20 +145,6 @@ def test_what_nothing_reads_is_refused_with_those_who_read_it(printed) -> None:
         resolve({"dataset": "shapes", "stream": "iid", "overlap": 0.5})
 
 
-def test_a_sweep_over_strategies_and_omega_leaves_omega_out_where_it_does_not_belong() -> None:
-    sweep = parse_sweep(
-        {
-            "settings": {"dataset": "shapes"},
-            "space": {"strategy": ["er", "cla-e"], "omega": [0.1, 0.3]},
-        }
-    )
-    assert sweep.listed() == [
-        {"strategy": "er"},
-        {"strategy": "cla-e", "omega": 0.1},
-        {"strategy": "cla-e", "omega": 0.3},
-    ]
-
-
 def test_a_default_given_by_name_is_the_same_configuration() -> None:
     assert parse_learner({"strategy": "cla-e"}) == parse_learner({"strategy": "cla-e", "omega": 0.3, "tau": 0.999})
 

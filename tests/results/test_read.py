@@ -104,7 +104,8 @@ def test_the_published_schema_is_that_of_the_code() -> None:
 
 def test_the_schema_takes_a_result_and_refuses_one_without_its_protocol() -> None:
     jsonschema.validate(content(), schema())
-    for found in (without("config", "protocol"), without("overrides"), content() | {"final": 120.0}):
+    spoiled = without("config", "protocol"), with_setting(protocol="mine"), without("overrides"), content(final=120.0)
+    for found in spoiled:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(found, schema())
 

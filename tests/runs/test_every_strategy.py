@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import jsonschema
 import pytest
 
 from helpers.command import TINY, Command, as_options
-from helpers.results import CLA_E
 from ocssl import strategies
-from ocssl.results.result import Result, read_result, schema
+from ocssl.results.result import Result, read_result
 from ocssl.runs.config import read_names
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import names_of
@@ -82,17 +80,3 @@ def test_a_run_on_real_images_ends_with_a_complete_result(
     assert code == 0, err
     result = check_complete(tmp_path / "run")
     assert (result.strategy, result.dataset, result.samples) == (strategy, "cifar100", 1100)
-
-
-def test_the_published_schema_is_that_of_the_code() -> None:
-    assert schema() == SCHEMA
-
-
-def test_the_schema_refuses_a_result_without_its_protocol() -> None:
-    result = json.loads(CLA_E.read_text())
-    jsonschema.validate(result, SCHEMA)
-    for spoil in (lambda r: r["config"].pop("protocol"), lambda r: r["config"].update(protocol="mine")):
-        spoiled = copy.deepcopy(result)
-        spoil(spoiled)
-        with pytest.raises(jsonschema.ValidationError, match=r"'(protocol|mine)' is"):
-            jsonschema.validate(spoiled, SCHEMA)
