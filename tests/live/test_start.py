@@ -18,6 +18,8 @@ from helpers.settings import TINY, tiny_flags
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.export import load
 from ocssl.live import learn
+from ocssl.live.gate import MIN_KEPT
+from ocssl.live.life import life
 from ocssl.live.monitor import Monitor
 from ocssl.nn import ConvNet, EfficientNetLite0
 from ocssl.nn.efficientnet import PACKAGE
@@ -55,10 +57,23 @@ def test_images_that_only_teach_the_heads_are_told_of_at_the_start(
         frames, tmp_path / "state", weights=str(file), backbone="convnet", heads_first=heads_first, passes=1
     )
     assert (learner.budget.spent == 0) is stays
-    said = "12 images make 3 steps, and in the first 3 only the new heads learn, so the network stays as it is; give "
-    said += "more images, or begin a new --state with --set heads_first=1"
+    said = (
+        "in the first 3 steps only the new heads learn, so the network stays as it is (12 images: 3 steps); give more "
+    )
+    said += "images, or begin a new --state with --set heads_first=1"
     assert (said in warnings) is stays
     assert not any("is a small network" in line for line in warnings)  # it was chosen with its weights
+
+
+@pytest.mark.parametrize(("heads_first", "begun"), [(30, False), (2, True)])
+def test_the_last_line_says_that_only_the_heads_have_learned(tmp_path: Path, heads_first: int, begun: bool) -> None:
+    frames = write_frames(tmp_path / "frames", range(MIN_KEPT))
+    torch.save(ConvNet(ConvNet.Options(width=4)).state_dict(), file := tmp_path / "w.pth")
+    _, lines = start(
+        frames, tmp_path / "state", weights=str(file), backbone="convnet", heads_first=heads_first, passes=1
+    )
+    for last in (lines[-1], list(life(tmp_path / "state"))[-1][1]):
+        assert ("so far only the new heads have learned; give more images" in last) is not begun
 
 
 def test_weights_that_cannot_be_used_leave_nothing_behind(tmp_path: Path) -> None:

@@ -212,8 +212,9 @@ class _Session:
     def _conclude(self) -> None:
         """Say whether learning has helped, or that there were too few images to tell."""
         if self.gate.quality is not None:
-            pretrained = self.learner.config.weights is not None
-            for line in (*summary(self.gate.quality), verdict(self.gate.quality, pretrained=pretrained)):
+            pretrained, heads_only = self.learner.config.weights is not None, not self.learner.budget.spent
+            said = verdict(self.gate.quality, pretrained=pretrained, heads_only=heads_only)
+            for line in (*summary(self.gate.quality), said):
                 self.info(line)
         elif self.gate.active:
             count = len(self.gate.sample)
@@ -444,8 +445,9 @@ def _warn_of_heads_only(learner: Learner, count: int) -> None:
     steps = -(-count // learner.config.stream_batch) * learner.config.passes
     if steps <= heads_first:
         warn(
-            f"{count:,} images make {steps:,} steps, and in the first {heads_first:,} only the new heads learn, so the "
-            f"network stays as it is; give more images, or begin a new --state with --set heads_first={steps // 3}"
+            f"in the first {heads_first:,} steps only the new heads learn, so the network stays as it is "
+            f"({number_of(count, 'image')}: {number_of(steps, 'step')}); give more images, or begin a new --state with "
+            f"--set heads_first={steps // 3}"
         )
 
 

@@ -78,7 +78,8 @@ def life(path: str | Path) -> Iterator[tuple[str, str]]:
     yield "kept", f"{-(-kept['count'] // kept['every']):,} of {number_of(kept['count'], 'image')}, for measuring"
     if gate["quality"] is not None:
         quality = Quality(**gate["quality"])
-        for line in (*summary(quality), verdict(quality, pretrained=settings.get("weights") is not None)):
+        pretrained, heads_only = settings.get("weights") is not None, not cost["spent"]
+        for line in (*summary(quality), verdict(quality, pretrained=pretrained, heads_only=heads_only)):
             yield "", line
 
 

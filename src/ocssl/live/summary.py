@@ -51,12 +51,18 @@ def summary(quality: Quality) -> Iterator[str]:
             yield row.rstrip()
 
 
-def verdict(quality: Quality, *, pretrained: bool = False) -> str:
+def verdict(quality: Quality, *, pretrained: bool = False, heads_only: bool = False) -> str:
     """Whether learning has helped, and where it has not, what to try.
 
     Args:
         pretrained: the learner began with given weights.
+        heads_only: no step has trained the network itself so far.
     """
+    if heads_only:
+        return (
+            "the network is as it was given: so far only the new heads have learned; give more images, or begin a new "
+            "--state with a smaller --set heads_first"
+        )
     network = "" if pretrained else " or a pretrained network"
     remedy = f"try more images, or a new --state with more time (--minutes){network}"
     if not quality.ordered and quality.agreement_published < 1:  # something learned is published
