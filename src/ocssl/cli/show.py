@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ocssl.results import Result, Table
+    from ocssl.runs.config import RunConfig
     from ocssl.runs.folder import RunFolder
 
 
@@ -37,9 +38,8 @@ def show(
 
     from ocssl.results import read_result
     from ocssl.results.render import to_rich
-    from ocssl.runs.folder import RunFolder
 
-    console, folder = plain_console(soft_wrap=True), RunFolder(run)
+    console = plain_console(soft_wrap=True)
     refuse_encoder(run)
     if is_live(run):
         config = _show_state(console, run, plot)
@@ -48,9 +48,9 @@ def show(
             f"--plot draws a live learner; a finished run is drawn by ocssl compare '{run}' --plot '{plot}'"
         )
     else:
-        result = read_result(run) if os.path.lexists(folder.result) else None
-        config = result.config if result else folder.read_config().to_dict()
-        for name, text in _summary(result) if result else _unfinished(folder):
+        result = read_result(run) if os.path.lexists(run / "result.json") else None
+        config, lines = (result.config, _summary(result)) if result else _unfinished(run)
+        for name, text in lines:
             console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
         if result and matrix:
             console.print(to_rich(_matrix(result)))
@@ -123,11 +123,20 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
     yield from (("warning", warning) for warning in result.warnings)
 
 
-def _unfinished(folder: RunFolder) -> Iterator[tuple[str, str]]:
+def _unfinished(path: Path) -> tuple[dict[str, Any], Iterator[tuple[str, str]]]:
+    """The settings of a run, and how far it got; imports torch, which finished runs are shown without."""
+    from ocssl.runs.folder import RunFolder
+
+    folder = RunFolder(path)
+    config = folder.read_config()
+    return config.to_dict(), _so_far(folder, config)
+
+
+def _so_far(folder: RunFolder, config: RunConfig) -> Iterator[tuple[str, str]]:
     from ocssl.results.names import setting_text
     from ocssl.runs.naming import label, overrides
 
-    lines, checkpoints, config = folder.read_metrics(), folder.list_checkpoints(), folder.read_config()
+    lines, checkpoints = folder.read_metrics(), folder.list_checkpoints()
     words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
     yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
     try:
