@@ -151,8 +151,8 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     name_plugins(sweep.plugins, "the sweep")
     _check(sweep)
     used: dict[str, None] = dict.fromkeys(sweep.plugins)
-    for values in sweep.corners() if sweep.search == "tpe" else sweep.listed():
-        config = resolve(sweep.run_settings(sweep.reduced(values), sweep.seeds[0]))
+    for values in sweep.distinct(sweep.corners()) if sweep.search == "tpe" else sweep.listed():
+        config = resolve(sweep.run_settings(values, sweep.seeds[0]))
         used |= dict.fromkeys(plugin.module for plugin in config.plugins() if plugin.module != SCRIPT)
         needed = ("each",) if sweep.score == "avg" else ("each", "final")
         if config.evaluate not in needed:
