@@ -80,8 +80,7 @@ def embed(
     with writing(target), locked(parts):
         digest = encoder_digest(encoder)
         _check_same(parts, hashlib.sha256(f"{digest}\n{_utf8(reader.identity())}".encode()).hexdigest())
-        done, earlier = _finished(parts), _earlier(target, digest)
-        position = sum(count for _, count in done)
+        (done, position), earlier = _finished(parts), _earlier(target, digest)
         progress(position)
         try:
             items = reader.items(position)
@@ -89,11 +88,11 @@ def embed(
                 table, count = _features(encoder, islice(items, part), position, batch, progress, earlier)
                 if not count:
                     break
-                done.append((_write(table, _part(parts, len(done))), count))
+                done.append(_write(table, _part(parts, len(done))))
                 position += count
-            found = _join([place for place, _ in done], target, _made_by(encoder, digest))
+            found = _join(done, target, _made_by(encoder, digest))
         except OcsslError:
-            if not any(pq.read_metadata(place).num_rows for place, _ in done):
+            if not any(pq.read_metadata(place).num_rows for place in done):
                 _remove(parts)  # there is nothing in it to go on with
             raise
         _remove(parts)
@@ -212,18 +211,20 @@ def _part(parts: Path, number: int) -> Path:
     return parts / f"{number:06d}.parquet"
 
 
-def _finished(parts: Path) -> list[tuple[Path, int]]:
-    """Parts up to the first that cannot be read, with the number of images of each, the refused ones included.
+def _finished(parts: Path) -> tuple[list[Path], int]:
+    """Parts up to the first that cannot be read, and the number of their images, the refused ones included.
 
     The start of a part follows from those before it, so the parts after an unreadable one are made again too.
     """
-    done: list[tuple[Path, int]] = []
+    done: list[Path] = []
+    position = 0
     while (place := _part(parts, len(done))).exists():
         try:
-            done.append((place, _facts(pq.read_table(place).schema)["count"]))
+            position += _facts(pq.read_table(place).schema)["count"]
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             break
-    return done
+        done.append(place)
+    return done, position
 
 
 def _facts(part: pa.Schema) -> dict[str, Any]:
