@@ -339,16 +339,16 @@ def images() -> torch.Tensor:
 
 def test_drift_is_none_before_there_is_anything_to_compare_then_zero_then_grows(images: torch.Tensor) -> None:
     learner = Learner(**TINY)
-    monitor = Monitor(learner)
-    monitor.add(images[:63])
-    assert monitor.sample(refused=0)[0]["drift"] is None
-    monitor.add(images[63:64])
-    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)
+    monitor = Monitor(learner.seen)
+    monitor.add(learner, images[:63])
+    assert monitor.sample(learner, refused=0)[0]["drift"] is None
+    monitor.add(learner, images[63:64])
+    assert monitor.sample(learner, refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)
     before = learner.transform(images[:64])
     learner.partial_fit(images)
     after = learner.transform(images[:64])
     cosine = (before * after).sum(1) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
-    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(1 - cosine.mean(), abs=1e-5)
+    assert monitor.sample(learner, refused=0)[0]["drift"] == pytest.approx(1 - cosine.mean(), abs=1e-5)
 
 
 def test_after_an_hour_drift_is_counted_from_newer_images(
@@ -357,15 +357,15 @@ def test_after_an_hour_drift_is_counted_from_newer_images(
     clock = [0.0]
     monkeypatch.setattr(learning.time, "monotonic", lambda: clock[0])
     learner = Learner(**TINY)
-    monitor = Monitor(learner)
-    monitor.add(images[:64])
+    monitor = Monitor(learner.seen)
+    monitor.add(learner, images[:64])
     learner.partial_fit(images)
     clock[0] = 1800.0
-    numbers, reason = monitor.sample(refused=2)
+    numbers, reason = monitor.sample(learner, refused=2)
     assert (numbers["drift"] > 0, reason) == (True, None)
     assert [numbers[name] for name in ("drift_seconds", "seen", "rate", "refused")] == [1800, 80, 80 / 1800, 2]
     assert "drift" in progress_line(numbers)
     assert "in 30:00" in progress_line(numbers)
     clock[0] = 3700.0
-    monitor.add(images[10:74])
-    assert monitor.sample(refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)
+    monitor.add(learner, images[10:74])
+    assert monitor.sample(learner, refused=0)[0]["drift"] == pytest.approx(0, abs=1e-6)

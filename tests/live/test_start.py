@@ -177,7 +177,7 @@ def test_the_time_that_is_left_is_told(tmp_path: Path) -> None:
 
 def test_images_that_wait_for_a_full_minibatch_are_left_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames, real = write_frames(tmp_path / "frames", range(25)), Monitor.sample
-    monkeypatch.setattr(Monitor, "sample", lambda self, refused: ({**real(self, refused)[0], "rate": 1.0}, None))
+    monkeypatch.setattr(Monitor, "sample", lambda *given: ({**real(*given)[0], "rate": 1.0}, None))
     _, lines = start(frames, tmp_path / "state", backbone="convnet-w8", weights="none", report_every=0)
     found = [re.match(r"(\d+) images .* 0:(\d\d) left$", line) for line in lines]
     told = [(int(line[1]), int(line[2])) for line in found if line]

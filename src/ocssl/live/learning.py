@@ -172,7 +172,7 @@ class _Session:
     gate: Gate
 
     def __post_init__(self) -> None:
-        self._monitor = Monitor(self.learner)
+        self._monitor = Monitor(self.learner.seen)
         self._decoders = ThreadPoolExecutor(min(os.cpu_count() or 1, 8))
         self._refused = 0
         self._waiting: set[str] = set()  # names of images that the system could not read
@@ -285,7 +285,7 @@ class _Session:
     def _go_on_with(self, learner: Learner, said: str | None) -> None:
         if said is not None:
             self.info(said)
-        self.learner = self._monitor.learner = learner
+        self.learner = learner
 
     def _learn(self, items: list[Item]) -> None:
         images = self._usable(items)
@@ -293,7 +293,7 @@ class _Session:
         if not images:
             return
         batch = torch.stack(images)
-        self._monitor.add(batch)
+        self._monitor.add(self.learner, batch)
         size = self.learner.config.stream_batch
         while len(batch):  # one minibatch at a time: checks come at the same images however these arrive
             room = size - self.learner.pending % size
@@ -335,7 +335,7 @@ class _Session:
             return item, stamp, problem
 
     def _report(self, *, last: bool = False) -> None:
-        numbers, reason = self._monitor.sample(self._refused)
+        numbers, reason = self._monitor.sample(self.learner, self._refused)
         quality = self.gate.quality
         parts = [progress_line(numbers, rate=not last)]
         if self.stream.remaining and numbers["rate"]:

@@ -19,33 +19,35 @@ HOUR = 3600.0
 
 
 class Monitor:
-    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago."""
+    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago.
 
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-        self._seen, self._sampled_at = learner.seen, time.monotonic()
+    Args:
+        seen: images that the learner has seen before.
+    """
+
+    def __init__(self, seen: int) -> None:
+        self._seen, self._sampled_at = seen, time.monotonic()
         self._images: Tensor | None = None
         self._before: Tensor | None = None
         self._since = 0.0
 
-    def add(self, images: Tensor) -> None:
-        """Images that were learned from, ``(n, 3, s, s)`` uint8."""
+    def add(self, learner: Learner, images: Tensor) -> None:
+        """Images that the learner learns from, ``(n, 3, s, s)`` uint8."""
         if self._before is not None and time.monotonic() - self._since > HOUR:
             self._images = self._before = None
         if self._before is None:
             held = images if self._images is None else torch.cat([self._images, images])
             self._images = held[-COMPARED:]
             if len(self._images) == COMPARED:
-                self._before, self._since = self.learner.encode(self._images).cpu(), time.monotonic()
+                self._before, self._since = learner.encode(self._images).cpu(), time.monotonic()
 
-    def sample(self, refused: int) -> tuple[dict[str, Any], str | None]:
+    def sample(self, learner: Learner, refused: int) -> tuple[dict[str, Any], str | None]:
         """A line of metrics, and why the features count as collapsed, if they do.
 
         ``rate`` is in images per second since the sample before; ``rank`` is None where the last batch is too small;
         ``drift`` is 1 − cosine between features now and ``drift_seconds`` ago, None before there are any.
         """
-        learner, now = self.learner, time.monotonic()
-        found = diagnose(learner)
+        now, found = time.monotonic(), diagnose(learner)
         numbers = {
             "seen": learner.seen,
             "rate": (learner.seen - self._seen) / max(now - self._sampled_at, 1e-9),
