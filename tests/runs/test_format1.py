@@ -65,6 +65,12 @@ def test_a_result_of_format_1_keeps_its_numbers_and_says_what_it_is() -> None:
     assert read_result(OLD).final == result.final, "a folder with a result"
 
 
+def test_a_result_on_another_data_set_is_called_as_a_file_can_be() -> None:
+    old = old_result()
+    probed = old | {"dataset": f"{old['dataset']}->folder:my/images"}
+    assert format1.upgrade(probed)["name"] == f"{format1.upgrade(old)['name']}-on-folder-my-images"
+
+
 def test_a_converted_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     result = read_result(OLD / "result.json")
     (tmp_path / "new.json").write_text(result.to_json())

@@ -10,7 +10,7 @@ from drawing import draw
 from helpers.command import Command
 from helpers.results import PUBLISHED
 from ocssl import memory, strategies
-from ocssl.paper.plan import make_plan
+from ocssl.paper.plan import TableRun, make_plan
 from ocssl.results import TABLES, read_result
 from ocssl.results.read import Store, read_results
 from ocssl.runs import config as run_config
@@ -193,6 +193,9 @@ def test_a_long_address_of_a_data_set_leaves_the_seed_and_what_differs_in_the_na
     assert len(set(names)) == len(cases)
     assert all(len(name.encode()) < 200 and "/" not in name for name in names)
     assert names[1].endswith("-seed1")
+    shorter = TableRun("", f"folder:{'x' * 100}->{address}", resolve({"dataset": f"folder:{'x' * 100}"}), Path("run"))
+    assert "-seed0-on-folder--a-long-folder" in shorter.name
+    assert len(f"{shorter.name}.json".encode()) <= 255, "as file systems take them"
 
 
 def test_the_runs_of_the_papers_tables_have_names_of_their_own() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ocssl.common.files import slug
 from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 from ocssl.results.read import Store
@@ -38,8 +37,7 @@ class TableRun:
     @property
     def name(self) -> str:
         """The stem of its result file."""
-        target = probed_on(self.dataset)
-        return run_name(self.config) + (slug(f"-on-{target}") if target else "")
+        return run_name(self.config, probed_on(self.dataset))
 
     @property
     def started(self) -> bool:

@@ -10,7 +10,7 @@ from ocssl.errors import ConfigError, DataError
 from ocssl.format1 import upgrade_learner
 from ocssl.results.result import probed_on, trained_on
 from ocssl.runs.config import RunConfig, parse
-from ocssl.runs.naming import names_of
+from ocssl.runs.naming import names_of, run_name
 
 RUN_SETTINGS = tuple(name for name in RunConfig.model_fields if name not in ("learner", "stream"))
 FREE = ("data_root", "device", "checkpoint_minutes", "checkpoint_samples", "keep_checkpoints", "trackers")
@@ -35,9 +35,8 @@ def upgrade(old: Mapping[str, Any]) -> dict[str, Any]:
         if said != meant:
             raise DataError(f"says {name} {said}, but its configuration says {meant}")
     kept = {name: value for name, value in old.items() if name == "dataset" or name not in also_in_config}
-    target = probed_on(str(old["dataset"]))
     names = names_of(config, plugins=())  # it does not say which there were
-    names["name"] += f"-on-{target}" if target else ""
+    names["name"] = run_name(config, probed_on(str(old["dataset"])))
     return {**names, **kept, "config": config.to_dict(), "format": 2}
 
 

@@ -90,8 +90,11 @@ def names_of(config: RunConfig, plugins: Sequence[Plugin] | None = None) -> dict
     }
 
 
-def run_name(config: RunConfig) -> str:
+def run_name(config: RunConfig, target: str | None = None) -> str:
     """The name of a run's folder and of its result: what it is, and how it differs from the paper's.
+
+    Args:
+        target: the other data set that the encoder is probed on; of a result alone.
 
     >>> run_name(resolve({"strategy": "cla-e", "budget": "high", "seed": 2}))
     'cifar100-simsiam-cla-e-fifo-high-clean-seed2'
@@ -103,7 +106,8 @@ def run_name(config: RunConfig) -> str:
     name = "-".join(str(part) for part in [*parts, *_marks(config)] if part)
     if len(name.encode()) > MAX_NAME_BYTES:  # a long address of a data set
         name = f"{slug(config.dataset, limit=60)}-{experiment_key(config)[:8]}"
-    return slug(f"{name}-seed{learner.seed}", limit=200)
+    name = slug(f"{name}-seed{learner.seed}", limit=200)
+    return slug(f"{name}-on-{target}", limit=240) if target else name
 
 
 def label(config: RunConfig) -> str:
