@@ -44,7 +44,7 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     """The error for a name that is not registered: it names the plugin that the name comes from, or the nearest name.
 
     Args:
-        list_all: name all known ones, too.
+        list_all: name all known ones, too; False: where none is near, the command that prints them.
 
     >>> str(unknown("method", "simsam", ["simsiam", "simclr"]))
     "unknown method 'simsam'; did you mean 'simsiam'? Known: simsiam, simclr"
@@ -54,9 +54,10 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     known = list(known)
     lower = {each.lower(): each for each in known}  # papers write CLA-E and ER
     near = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
-    hint = f"; did you mean '{lower[near[0]]}'?" if near else "."
-    every = f" Known: {', '.join(known)}" if list_all else ""
-    return ConfigError(f"unknown {kind} '{name}'{hint}{every}")
+    hint = f"; did you mean '{lower[near[0]]}'?" if near else ""
+    if list_all:
+        hint = f"{hint or '.'} Known: {', '.join(known)}"
+    return ConfigError(f"unknown {kind} '{name}'{hint or f'; ocssl list {kind}s prints all'}")
 
 
 def source(part: object) -> str:

@@ -18,7 +18,7 @@ from ocssl.methods import BYOL, Method, SimCLR
 from ocssl.nn import Features, backbones, ema_update, frozen_copy
 from ocssl.optim import SGD, Optimizer
 from ocssl.options import Options
-from ocssl.strategies import ClaE, ExperienceReplay, Strategy
+from ocssl.strategies import CaSSLe, ClaE, ExperienceReplay, Strategy
 
 REGISTRIES = {
     Strategy: strategies.registry,
@@ -225,6 +225,11 @@ class LeavesTheTeacher(ClaE):
         """Without super()."""
 
 
+class NeverAligns(CaSSLe):
+    def boundary(self, encoder):
+        """Without super()."""
+
+
 FEATURES = ("backbone", "projected")
 
 
@@ -287,6 +292,7 @@ def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned
             r"running statistics of the backbone never changed, .* let encode\(\) pass views in training mode",
         ),
         (DeploysTheStart, "the deployed network never changed"),
+        (NeverAligns, r"targets \['target'\] were never ready; call super\(\).boundary\(\)"),
         (LeavesTheTeacher, r"\['target.network'\] never followed the encoder; call super\(\).after_step\(\)"),
         (Centring, r"Centring.losses\(\) changes tensors that it is given"),
         (Multiplying, r"reads values of a tensor on the host, by add\(alpha=…\)"),

@@ -79,6 +79,7 @@ SETTINGS = [
     ),
     ({"std": (1, 0, 1)}, "std must be positive"),
     ({"momentun": 1}, "unknown setting 'momentun'; did you mean 'momentum'"),
+    ({"zzz": 1}, "unknown setting 'zzz'; ocssl list settings prints all$"),
     ({"strategy": "cassle", "variant": "authors", "batch": 4, "from_strat": 1}, "did you mean 'from_start'"),
     ({"method": "simclr", "temprature": 1}, "did you mean 'temperature'"),
     (

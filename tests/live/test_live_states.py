@@ -29,6 +29,14 @@ def test_the_same_settings_go_on_whatever_kind_of_sequence_they_come_in(tmp_path
         quiet_learn(frames, tmp_path / "state", mean=[0.5, 0.5, 0.4])
 
 
+def test_the_home_folder_may_be_written_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(write_frames(tmp_path / "frames", range(6)))
+    quiet_learn("~/frames", "~/robot")
+    assert (tmp_path / "robot" / "encoder").is_dir()
+    assert not Path("~").exists()
+
+
 def test_what_others_put_into_a_state_does_not_keep_it_from_going_on(tmp_path: Path) -> None:
     frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
     quiet_learn(frames, state)

@@ -128,6 +128,11 @@ def _trains(learner: Learner) -> None:
     losses = learner.losses
     assert losses, "there are no losses after training"
     assert all(torch.tensor(value).isfinite() for value in losses.values()), f"losses not finite: {losses}"
+    missing = [name for name, m in train_state.strategy.named_modules() if isinstance(m, Target) and not m.ready]
+    assert not missing, (
+        f"targets {missing} were never ready; call super().boundary() where you override it, or give settings with "
+        "which they are"
+    )
     still = [
         key
         for key, parameter in train_state.encoder.named_parameters()

@@ -35,6 +35,7 @@ def learn(
     Example: ocssl learn frames/ --state robot --follow
     """
     from ocssl import live
+    from ocssl.data.layout import as_path
     from ocssl.pretrained import import_factories, read_encoder
     from ocssl.runs.config import read_settings
 
@@ -43,7 +44,7 @@ def learn(
     settings = (read_settings(config, live.settings) if config else {}) | settings
     import_factories(settings)
     learner = live.learn(source, state, info=line_printer(quiet=quiet), **settings)
-    place = state / "encoder"
+    place = as_path(str(state)) / "encoder"
     as_given = learner.seen and not read_encoder(place)[0]["seen"]
     typer.echo(
         f"learned from {number_of(learner.seen, 'image')}, CBP {learner.budget.spent:,}; encoder"

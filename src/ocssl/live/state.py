@@ -24,6 +24,7 @@ from torch import nn
 from ocssl.checkpoint import check_place, remove_leftovers
 from ocssl.common.checkpoints import CheckpointFolder, MetricsFile
 from ocssl.common.files import locked, not_a_path, regular
+from ocssl.data.layout import as_path
 from ocssl.errors import CheckpointError, ConfigError, OcsslError, first_misfit
 from ocssl.export.encoder import KIND, FrozenEncoder, is_published, publish
 from ocssl.learner import Learner
@@ -63,7 +64,7 @@ class StateFolder:
     """Locks, saves and restores a learner, its cursor and its index of seen images."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = as_path(os.fspath(path))
         self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self._checkpoints = CheckpointFolder(self.path / "checkpoints")
         self._index = self.path / "ledger.sqlite"
