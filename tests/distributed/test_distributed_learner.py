@@ -13,6 +13,7 @@ import torch
 from crew import together
 from torch import Tensor
 
+from helpers.pages import PAGES, printed_blocks
 from ocssl import Learner, distributed, methods, strategies
 from ocssl.data.shapes import draw
 
@@ -114,9 +115,8 @@ def _two(folder: Path) -> None:
 
 
 def register_sharpness_aware() -> None:
-    """The strategy of docs/extending.md that takes gradients of its own."""
-    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
-    block = next(block for block in re.findall(r"```python\n(.*?)```", page, flags=re.S) if '"er-sam"' in block)
+    """The strategy of the documentation that takes gradients of its own."""
+    block = next(block for block in printed_blocks(*PAGES) if '"er-sam"' in block)
     exec(re.sub(r"^ocssl\.checks.*", "", block, flags=re.M), {})
 
 

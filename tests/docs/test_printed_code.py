@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from helpers.pages import DOCS, printed_blocks
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(page: str, *numbers: int) -> dict[str, Any]:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
+    blocks = printed_blocks(DOCS / page)
     names: dict[str, Any] = {}
     for number in numbers:
         exec(compile(blocks[number], page, "exec"), names)

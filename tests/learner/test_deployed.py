@@ -72,7 +72,7 @@ def teaching(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_strategy_may_deploy_the_average_of_its_teacher(teaching: str) -> None:
-    check_strategy(teaching, average=0.9)  # without an average: docs/extending.md prints this strategy and its check
+    check_strategy(teaching, average=0.9)  # without an average: the documentation prints this strategy and its check
 
 
 @pytest.mark.parametrize(

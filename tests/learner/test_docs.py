@@ -1,4 +1,4 @@
-"""The code that docs/extending.md prints works as printed."""
+"""The code that the pages on parts of one's own print works as printed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 
 import ocssl
 from helpers.command import SHORT, Command, as_options
+from helpers.pages import EXTENDING, PAGES, printed_blocks
 from ocssl import data
 from ocssl.checks import check_strategy, small_learner, small_stream
 from ocssl.config import REGISTRIES, settings
@@ -22,33 +23,31 @@ from ocssl.data import catalog, streams
 from ocssl.errors import ConfigError
 from ocssl.runs.config import parse
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 TINY = as_options(SHORT | {"probe": {"max_epochs": 1}, "references": False})
 
 
-@pytest.fixture(scope="module")
-def blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.S)
+RECALL, *OTHERS = printed_blocks(EXTENDING)
 
 
 @pytest.fixture(scope="module")
-def folder(blocks, tmp_path_factory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with recall.py as printed."""
     folder = tmp_path_factory.mktemp("extending")
-    (folder / "recall.py").write_text(blocks[0])
+    (folder / "recall.py").write_text(RECALL)
     return folder
 
 
 @pytest.fixture(scope="module")
-def printed(blocks, folder) -> Iterator[None]:
-    """All blocks have been run one after another, as a reader would; what they register is removed afterwards."""
+def printed(folder) -> Iterator[None]:
+    """All blocks of each page have been run, as a reader would; what they register is removed afterwards."""
     registries: list[Any] = [*REGISTRIES.values(), streams.registry, catalog.registry]
     before = [dict(registry._entries) for registry in registries]
-    names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        for block in blocks[1:]:
-            exec(compile(block, str(PAGE), "exec"), names)
+        for page in PAGES:
+            names: dict[str, Any] = {} if page == EXTENDING else {"ocssl": ocssl}  # as the page says
+            for block in OTHERS if page == EXTENDING else printed_blocks(page):
+                exec(compile(block, str(page), "exec"), names)
     yield
     sys.modules.pop("recall", None)
     for registry, entries in zip(registries, before, strict=True):
@@ -56,8 +55,8 @@ def printed(blocks, folder) -> Iterator[None]:
         registry._entries.update(entries)
 
 
-def test_the_strategy_has_at_most_thirty_lines(blocks) -> None:
-    assert len(blocks[0].splitlines()) <= 30
+def test_the_strategy_has_at_most_thirty_lines() -> None:
+    assert len(RECALL.splitlines()) <= 30
 
 
 @pytest.mark.usefixtures("printed")
@@ -94,7 +93,7 @@ def test_the_data_set_is_drawn_the_same_each_time() -> None:
 
 def test_the_commands_know_the_strategy_and_its_setting(folder, server) -> None:
     command = Command(server, folder)
-    listing, run = re.findall(r"^ocssl (.*--plugin recall.*)", PAGE.read_text(), flags=re.M)
+    listing, run = re.findall(r"^ocssl (.*--plugin recall.*)", EXTENDING.read_text(), flags=re.M)
     for words, expected in ((shlex.split(listing), "strength"), (shlex.split(run) + TINY, "Final")):
         code, out, err = command(*words)
         assert code == 0, err
@@ -104,7 +103,7 @@ def test_the_commands_know_the_strategy_and_its_setting(folder, server) -> None:
 
 def test_every_entry_point_group_is_named() -> None:
     groups = {registry.group for registry in (*REGISTRIES.values(), streams.registry, catalog.registry)}
-    _, named = PAGE.read_text().split("The groups are")
+    _, named = EXTENDING.read_text().split("The groups are")
     assert groups == set(re.findall(r"`(ocssl\.[a-z]+)`", named))
 
 

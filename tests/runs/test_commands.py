@@ -13,9 +13,7 @@ from ocssl.config import REGISTRIES
 from ocssl.data import catalog, streams
 from ocssl.errors import DataError
 from ocssl.results import read_result
-from ocssl.runs import presets
 from ocssl.runs.folder import RunFolder
-from ocssl.runs.presets import resolve
 
 
 def test_show_tells_what_a_finished_run_found(ocssl: Command, runs: list[Path]) -> None:
@@ -131,13 +129,3 @@ def test_budget_knows_the_papers_two(ocssl: Command) -> None:
 def test_budget_refuses_what_buys_nothing(ocssl: Command) -> None:
     code, _, err = ocssl("budget", "--cbp", 10)
     assert (code, err) == (2, "ocssl: 10 CBP do not pay for that; the least is 90000\n")
-
-
-def test_the_python_example_in_the_docs_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text()
-    program = page.split("```python\n")[1].split("```")[0]
-    small = {"image_size": 8, "experiences": 2, "probe": {"max_epochs": 2}}
-    monkeypatch.setattr(presets, "resolve", lambda settings: resolve(settings | small))
-    monkeypatch.chdir(tmp_path)
-    exec(program, {})
-    assert read_result(tmp_path / "runs" / "shapes-er").strategy == "er"

@@ -1,4 +1,4 @@
-"""Parts outside the package, as docs/extending.md prints them: used by name in runs, killed, and resumed to the bit."""
+"""Parts outside the package, as the documentation prints them: used by name in runs, killed, and resumed to the bit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from test_killed_runs import contents
 
 from helpers.command import TINY, Command, as_options, wait_for
+from helpers.pages import PAGES, printed_blocks
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SHORT = TINY | {"stream_batch": 8, "batch": 16, "samples_per_class": 12, "checkpoint_samples": 24, "evaluate": "never"}
 CASES: dict[str, dict[str, object]] = {
     "a method with a target network and a queue": {"strategy": "er", "method": "ressl"},
@@ -25,8 +25,7 @@ def package(ocssl_module: Command) -> Path:
     """A package with every printed part, in the folder of the commands."""
     folder = ocssl_module.folder / "mylab"
     folder.mkdir()
-    printed = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
-    wanted = [block for block in printed if re.search(r"^@register\(", block, flags=re.M)]
+    wanted = [block for block in printed_blocks(*PAGES) if re.search(r"^@register\(", block, flags=re.M)]
     for number, block in enumerate(wanted):
         code = re.sub(r"^(ocssl\.checks|learner = ).*\n", "", block, flags=re.M)
         (folder / f"part{number}.py").write_text(code)
