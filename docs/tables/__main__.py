@@ -5,7 +5,9 @@ Tables, figures, the answers to the paper's claims and every list of numbers are
 
 from __future__ import annotations
 
+import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +37,7 @@ README_COLUMNS = {"Final ours": "Final", "Avg ours": "Avg", "k-NN Final": "k-NN 
 SEARCH = (
     "objective", "shape", "memory", "low", "middle", "high", "high-memory", "average", "high-again", "sgd", "high-rate",
 )  # fmt: skip
-"""The sweeps of multiview.md, without what all of them begin with."""
+"""The sweeps of multiview-search.md, without what all of them begin with."""
 SHOWN_TRIALS = 8
 PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
@@ -44,18 +46,26 @@ FIGURES = ("stream-high-simsiam-cifar100-clean", "budget-cifar-100-simsiam-clean
 """The report's figures that README.md and results.md show."""
 
 
-def between(page: str, name: str, content: str) -> str:
-    """A page with the content between the marks of a name replaced."""
-    begin, end = f"<!-- {name}: made by docs/tables -->", f"<!-- end of {name} -->"
-    before, _, rest = page.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"the page has no '{begin}' and '{end}'")
-    return f"{before}{begin}\n{content}\n{end}{after}"
+MARKED = re.compile(
+    r"(?P<begin><!-- (?P<name>[^:]+): made by docs/tables -->)\n.*?(?P<end><!-- end of (?P=name) -->)", re.DOTALL
+)
+"""A part of a page that is made."""
 
 
-def results(text: str, report: Report) -> str:
-    """The page of results with the claims and every list as the results have them."""
+def fill(page: str, made: Mapping[str, str]) -> str:
+    """The page with the content of every marked part as it was made."""
+    names = re.findall("<!-- (.+): made by docs/tables", page)
+    found = [part["name"] for part in MARKED.finditer(page)]
+    for name in names:
+        if name not in made or found.count(name) != names.count(name):
+            raise SystemExit(f"the part '{name}' of a page has no end, or nothing makes it")
+    return MARKED.sub(lambda part: f"{part['begin']}\n{made[part['name']]}\n{part['end']}", page)
+
+
+def parts(report: Report) -> dict[str, str]:
+    """The content of every marked part, by name."""
+    (high,) = lists.sections(report, "high-simsiam", protocol="clean")
+    adapted = MEASURED / "adapt"
     made_lists = {
         "summary": summary(report.sections),
         "grids": lists.grids(report.folder / "tuning"),
@@ -63,49 +73,59 @@ def results(text: str, report: Report) -> str:
         "floors": lists.floors(report),
         "noise": lists.noise(report),
         "against the paper": lists.against_paper(report, *MAIN),
+        "against the paper, high": lists.against_paper(report, "high-simsiam", protocol="authors"),
+        "past the paper": lists.past_paper(report),
         "views": lists.views(report),
         "CLA-b": lists.cla_b(report),
         "switches": lists.switches(report),
     }
-    text = between(text, "claims", "\n" + "\n".join((*claim_lines(claims(report.store)), "")))
-    for name, lines in made_lists.items():
-        text = between(text, name, listed(lines))
-    return text
+    lines = {
+        "claims": claim_lines(claims(report.store)),
+        "sharing": lists.sharing(report),
+        "adapted": benchmarked.adapted(adapted),
+        "choices": benchmarked.choices(adapted),
+    }
+    return {
+        "numbers": "\n" + to_markdown(rounded(report_table(high))),
+        "runs": "\n" + lists.runs(report),
+        "tables": "\n" + tables(report),
+        **{name: listed(made) for name, made in made_lists.items()},
+        **{name: "\n" + "\n".join((*made, "")) for name, made in lines.items()},
+        **many_views(report.store, report.folder / "tuning"),
+    }
 
 
-def result_tables(text: str, report: Report, made: str) -> str:
-    """The page with how much was run, and with every table.
-
-    Args:
-        made: the tables of the report.
-    """
-    first, last = text.index("## CIFAR-100, "), text.index("Accuracies are in percent")
-    return between(text[:first] + made + text[last:], "runs", "\n" + lists.runs(report))
+def tables(report: Report) -> str:
+    """The tables of the report, without its legend."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_report(report, Path(folder), ["markdown"])
+        text = (Path(folder) / "report.md").read_text()
+    return text[text.index("## CIFAR-100, ") : text.index("Accuracies are in percent")].rstrip() + "\n"
 
 
-def multiview(page: str, store: Store, tuning: Path) -> str:
-    """The page with its tables and the best trials of its sweeps; what was not run says so.
+def many_views(store: Store, tuning: Path) -> dict[str, str]:
+    """The parts of the pages on many views, with the best trials of the sweeps; what was not run says so.
 
     Args:
         tuning: folder of the sweeps.
     """
-    trials = [_best_trials(tuning / f"multiview-{name}") for name in SEARCH]
-    page = between(page, "search", "\n" + "\n".join(trials))
-    page = between(page, "many views", listed(lists.many_views(store)))
-    page = between(page, "times", listed(lists.times(store)))
-    page = between(page, "steps", "\n" + "\n".join((*benchmarked.steps(MEASURED / "gpu-multiview.json"), "")))
+    made = {
+        "search": "\n" + "\n".join(_best_trials(tuning / f"multiview-{name}") for name in SEARCH),
+        "many views": listed(lists.many_views(store)),
+        "times": listed(lists.times(store)),
+        "steps": "\n" + "\n".join((*benchmarked.steps(MEASURED / "gpu-multiview.json"), "")),
+    }
     for name, table in TABLES.items():
         if name.startswith("multiview"):
             filled = [section for section in sections_of(store, table) if section.content]
-            made = [report_table(section) for section in filled]
-            made += [section_differences(section, WHOLE) for section in filled if name == PARTS]
-            shown = (
+            shown = [report_table(section) for section in filled]
+            shown += [section_differences(section, WHOLE) for section in filled if name == PARTS]
+            texts = (
                 f"**{table.title}**\n\n{to_markdown(table)}" + "".join(f"\n{n}\n" for n in table.notes)
-                for table in made
+                for table in shown
             )
-            empty = f"*Not run yet:* `ocssl paper run {name} --seeds 0,1,2`\n"
-            page = between(page, name, "\n" + ("\n".join(shown) or empty))
-    return page
+            made[name] = "\n" + ("\n".join(texts) or f"*Not run yet:* `ocssl paper run {name} --seeds 0,1,2`\n")
+    return made
 
 
 def _best_trials(sweep: Path) -> str:
@@ -117,15 +137,6 @@ def _best_trials(sweep: Path) -> str:
     table = trial_table(plan, log)
     best = to_markdown(replace(table, rows=table.rows[:SHOWN_TRIALS]))
     return f"`{sweep.name}`, the best of {over} trials ({len(plan.listed())} planned):\n\n{best}"
-
-
-def readme(text: str, report: Report) -> str:
-    """The page with its table and lists as the results have them."""
-    (section,) = lists.sections(report, "high-simsiam", protocol="clean")
-    text = between(text, "numbers", "\n" + to_markdown(rounded(report_table(section))))
-    text = between(text, "against the paper", listed(lists.against_paper(report, "high-simsiam", protocol="authors")))
-    text = between(text, "past the paper", listed(lists.past_paper(report)))
-    return between(text, "tuned", listed(lists.tuned(report)))
 
 
 def rounded(table: Table) -> Table:
@@ -151,26 +162,10 @@ def figures(report: Report) -> dict[Path, str]:
 
 
 def pages(report: Report) -> dict[Path, str]:
-    """The pages as they should be."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_report(report, Path(folder), ["markdown"])
-        written = (Path(folder) / "report.md").read_text()
-    made = written[written.index("## CIFAR-100, ") : written.index("Accuracies are in percent")]
-    found, every = ROOT / "docs" / "results.md", ROOT / "docs" / "result-tables.md"
-    many, front = ROOT / "docs" / "multiview.md", ROOT / "README.md"
-    adapt, adapted = ROOT / "docs" / "pretrained.md", MEASURED / "adapt"
-    speed = ROOT / "docs" / "performance.md"
-    return {
-        found: results(found.read_text(), report),
-        every: result_tables(every.read_text(), report, made),
-        many: multiview(many.read_text(), report.store, report.folder / "tuning"),
-        adapt: between(
-            between(adapt.read_text(), "adapted", "\n" + "\n".join(benchmarked.adapted(adapted))),
-            *("choices", "\n" + "\n".join((*benchmarked.choices(adapted), ""))),
-        ),
-        speed: between(speed.read_text(), "sharing", "\n" + "\n".join((*lists.sharing(report), ""))),
-        front: readme(front.read_text(), report),
-    }
+    """Every page with a part that is made, as it should be."""
+    made = parts(report)
+    texts = {page: page.read_text() for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+    return {page: fill(text, made) for page, text in texts.items() if MARKED.search(text)}
 
 
 if __name__ == "__main__":

@@ -69,15 +69,13 @@ def test_the_tables_are_those_that_the_report_makes_of_the_results(report: str) 
     assert tables((ROOT / "docs" / "result-tables.md").read_text()) == tables(report)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("docs/results.md", "docs/result-tables.md", "docs/multiview.md", "docs/pretrained.md"),
-        *("docs/performance.md", "README.md"),
-    ],
-)
-def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], name: str) -> None:
-    assert made[ROOT / name] == (ROOT / name).read_text(), "run: python docs/tables"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+MADE = [page for page in PAGES if "made by docs/tables" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", MADE, ids=lambda page: page.stem)
+def test_every_number_that_is_made_from_results_is_theirs(made: dict[Path, str], page: Path) -> None:
+    assert made[page] == page.read_text(), "run: python docs/tables"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "figures").glob("*cifar*.svg")), ids=lambda path: path.stem)
@@ -130,7 +128,7 @@ def test_every_table_of_the_documentation_has_the_floors(report: str) -> None:
 
 
 def test_the_page_of_many_views_has_every_sweep_of_the_search() -> None:
-    page = (ROOT / "docs" / "multiview.md").read_text()
+    page = (ROOT / "docs" / "multiview-search.md").read_text()
     names = [name for name in shipped() if name.startswith("multiview")]
     made = runpy.run_path(str(ROOT / "docs" / "tables"))
     assert sorted(f"multiview-{name}" for name in made["SEARCH"]) == names
@@ -140,8 +138,13 @@ def test_the_page_of_many_views_has_every_sweep_of_the_search() -> None:
 
 
 def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
-    multiview = runpy.run_path(str(ROOT / "docs" / "tables"))["multiview"]
-    page = multiview((ROOT / "docs" / "multiview.md").read_text(), read_results(tmp_path), tmp_path / "tuning")
+    tables = runpy.run_path(str(ROOT / "docs" / "tables"))
+    empty = "".join((ROOT / "docs" / name).read_text() for name in ("multiview.md", "multiview-search.md"))
+
+    def fill() -> str:
+        return tables["fill"](empty, tables["many_views"](read_results(tmp_path), tmp_path / "tuning"))
+
+    page = fill()
     parts = find_table("multiview-parts")
     for number, row in enumerate(parts.rows):
         for seed in range(3):
@@ -151,7 +154,7 @@ def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
     sweep = tmp_path / "tuning" / "multiview-shape"
     plan = read_sweep("multiview-shape")
     start_sweep(plan, sweep, FakeEngine(), lambda line: None)
-    filled = multiview(page, read_results(tmp_path), tmp_path / "tuning")
+    filled = fill()
     for row in parts.rows:
         assert f"| {row.label} |" in filled
     less = [row.name for row in parts.rows].index("no-alignment")
@@ -159,7 +162,16 @@ def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
     assert "the best of 8 trials (8 planned)" in filled
     # A sweep, the table of parts, and the table of budgets and the times, which share a row with it.
     assert filled.count("ot run yet") == page.count("ot run yet") - 4
-    assert multiview(filled, read_results(tmp_path), tmp_path / "tuning") == filled
+    assert tables["fill"](filled, tables["many_views"](read_results(tmp_path), tmp_path / "tuning")) == filled
+
+
+def test_a_part_of_a_page_without_an_end_or_a_maker_is_refused() -> None:
+    fill = runpy.run_path(str(ROOT / "docs" / "tables"))["fill"]
+    begin, end = "<!-- times: made by docs/tables -->", "<!-- end of times -->"
+    assert fill(f"a\n{begin}\nold\n{end}\nb", {"times": "new"}) == f"a\n{begin}\nnew\n{end}\nb"
+    for page, made in ((f"{begin}\nold\n", {"times": "new"}), (f"{begin}\nold\n{end}", {})):
+        with pytest.raises(SystemExit, match="the part 'times' of a page has no end, or nothing makes it"):
+            fill(page, made)
 
 
 class FakeEngine:
