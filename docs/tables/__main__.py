@@ -90,7 +90,7 @@ def parts(report: Report) -> dict[str, str]:
         "runs": "\n" + lists.runs(report),
         "tables": "\n" + tables(report),
         **{name: listed(made) for name, made in made_lists.items()},
-        **{name: "\n" + "\n".join((*made, "")) for name, made in lines.items()},
+        **{name: "\n" + "\n".join(made).rstrip() + "\n" for name, made in lines.items()},
         **many_views(report.store, report.folder / "tuning"),
     }
 

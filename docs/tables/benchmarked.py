@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
+
+from ocssl.results.table import Value
 
 ADAPTED = {
     "cars": "Photographs of 98 makes of cars, EfficientNet-Lite0 at 128 pixels",
@@ -45,12 +46,6 @@ def adaptations(folder: Path, part: str) -> dict[str, dict[int, dict[str, float]
     return found
 
 
-def with_spread(values: Iterable[float]) -> str:
-    """The mean, with the standard deviation of several."""
-    known = list(values)
-    return f"{fmean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")
-
-
 def adapted(folder: Path) -> Iterator[str]:
     """A table for each part of ``benchmarks/adapt.py``, from its JSON files."""
     for part, title in ADAPTED.items():
@@ -58,8 +53,11 @@ def adapted(folder: Path) -> Iterator[str]:
         yield f"**{title}**\n\n| | seeds | k-NN | linear probe | elsewhere |\n|---|--:|--:|--:|--:|"
         for row, label in ADAPTATIONS.items():
             if row in found:
-                seeds = found[row].values()
-                cells = [with_spread(numbers[kind] for numbers in seeds) for kind in ("knn", "linear", "reference")]
+                seeds = found[row]
+                cells = [
+                    Value.over({seed: numbers[kind] for seed, numbers in seeds.items()}, digits=1).with_std()
+                    for kind in ("knn", "linear", "reference")
+                ]
                 yield f"| {label} | {len(seeds)} | {' | '.join(cells)} |"
         yield ""
 
@@ -70,12 +68,13 @@ def choices(folder: Path) -> Iterator[str]:
     titles = [f"{part}, {title}" for part in streams for title in CHOICE.values()]
     yield f"| ω | α | {' | '.join(titles)} |\n|--:|--:|{'--:|' * len(titles)}"
     for omega, share in product(("0", "0.3", "1"), ("1", "0.75", "0.5", "0.25")):
-        cells = [
-            with_spread(numbers[kind] - found["frozen"][seed][kind] for seed, numbers in rows.items())
+        gains = [
+            {seed: numbers[kind] - found["frozen"][seed][kind] for seed, numbers in rows.items()}
             for memory, found in streams.values()
             for rows in (found[f"{memory} {omega} {share}"],)
             for kind in CHOICE
         ]
+        cells = [Value.over(gain, digits=1, signed=True).with_std() for gain in gains]
         yield f"| {omega} | {share} | {' | '.join(cells)} |"
 
 
