@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -159,3 +160,10 @@ def test_scripts_outside_the_package_import_what_exists(path: Path) -> None:
             module = importlib.import_module(node.module)
             for alias in node.names:
                 assert hasattr(module, alias.name) or f"{node.module}.{alias.name}" in MODULES, alias.name
+
+
+def test_windows_is_told_where_ocssl_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = compile((SOURCE / "__init__.py").read_text(encoding="utf-8"), "ocssl", "exec")
+    monkeypatch.setattr(os, "name", "nt")
+    with pytest.raises(ImportError, match="on Windows, use it in WSL"):
+        exec(code, {"__name__": "ocssl"})

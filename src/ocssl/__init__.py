@@ -10,6 +10,7 @@ Importing the package is cheap: torch and the packages that need it are loaded w
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from ocssl.version import __version__
@@ -49,6 +50,10 @@ __all__ = [
     "optim",
     "strategies",
 ]
+
+
+if os.name != "posix":
+    raise ImportError("ocssl needs the file locks of a POSIX system; on Windows, use it in WSL")
 
 
 def __getattr__(name: str) -> Any:
