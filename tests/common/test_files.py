@@ -1,4 +1,4 @@
-"""Reading of regular files, and nothing else."""
+"""Reading of regular files, and nothing else; writing beside other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ocssl.common.files import read_file
+from ocssl.common.files import atomic_write, read_file, remove_drafts
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -28,3 +28,22 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
         read_file(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "none")
+
+
+@pytest.mark.parametrize("made", ["touch", "mkdir"])
+def test_a_draft_that_another_process_removes_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    make, calls = getattr(Path, made), list[Path]()
+
+    def make_and_lose_the_first(path: Path, **options: bool) -> None:
+        make(path, **options)
+        calls.append(path)
+        if len(calls) == 1:
+            remove_drafts(tmp_path, "a.txt")  # as the other process does after a write of its own
+
+    monkeypatch.setattr(Path, made, make_and_lose_the_first)
+    atomic_write(tmp_path / "a.txt", "text" if made == "touch" else lambda draft: draft.write_text("text"))
+    assert len(calls) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "text"

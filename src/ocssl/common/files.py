@@ -183,11 +183,13 @@ def _own_draft(name: Path, is_folder: bool) -> Iterator[Path]:
     while True:
         place = name.with_name(f"{name.name}.{token()}")
         place.mkdir() if is_folder else place.touch(exist_ok=False)
-        handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
-        _lock(handle, wait=True)
-        if os.path.lexists(place):
-            break
-        os.close(handle)  # another process took it for a draft that was left, before it was locked
+        # Until it is locked, another process may take it for a draft that was left, and remove it.
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+            _lock(handle, wait=True)
+            if os.path.lexists(place):
+                break
+            os.close(handle)
     try:
         yield place
     finally:
