@@ -373,6 +373,7 @@ def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tens
 
     Args:
         scores: ``(..., n, k)``.
+        epsilon: ε. A row or column in which every score is more than 100 ε below the largest of all becomes NaN.
 
     >>> sinkhorn(torch.tensor([[1.0, 0.9], [1.0, 0.0]])).argmax(1).tolist()   # one sample each
     [1, 0]

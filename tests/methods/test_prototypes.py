@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from helpers.steps import begun, end_of, moved, ordered_pairs
+from ocssl.errors import ConfigError
 from ocssl.losses import sinkhorn, soft_cross_entropy
+from ocssl.methods import SwAV
+from ocssl.options import validate
 
 # ---------------------------------------------------------------------- slow versions
 
@@ -63,9 +66,11 @@ def test_sinkhorn_uses_all_prototypes_equally_in_the_end() -> None:
     torch.testing.assert_close(shares.sum(1), torch.ones(6, dtype=torch.float64))
 
 
-def test_sinkhorn_stands_the_largest_differences_in_single_precision() -> None:
-    extreme = torch.tensor([[1.0, -1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]])
-    assert sinkhorn(extreme, 0.03).isfinite().all()
+def test_the_least_epsilon_stands_the_largest_differences_in_single_precision() -> None:
+    extreme = torch.tensor([[1.0, -1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]])
+    assert sinkhorn(extreme, validate(SwAV.Options, {"sinkhorn_epsilon": 0.025}).sinkhorn_epsilon).isfinite().all()
+    with pytest.raises(ConfigError, match=r"sinkhorn_epsilon must be a number of at least 0.025, not 0.01"):
+        validate(SwAV.Options, {"sinkhorn_epsilon": 0.01})
 
 
 @pytest.mark.parametrize("views", [2, 3, 5])

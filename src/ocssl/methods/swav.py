@@ -20,6 +20,8 @@ from ocssl.methods.base import Dims, Method, register
 from ocssl.nn import Encoder, mlp
 from ocssl.options import setting
 
+LEAST_EPSILON = 0.025  # float32 holds exp(−2 / ε), the smallest share of a prototype beside the largest
+
 
 @register("swav")
 class SwAV(Method):
@@ -31,7 +33,7 @@ class SwAV(Method):
     class Options(Method.Options):
         temperature: float = setting(0.1, "Divisor of the cosine similarities to the prototypes.", gt=0)
         prototypes: int = setting(3000, "Number of prototypes.", ge=1, le=524_288)
-        sinkhorn_epsilon: float = setting(0.05, "Softness of the assignments to prototypes.", gt=0)
+        sinkhorn_epsilon: float = setting(0.05, "Softness of the assignments to prototypes.", ge=LEAST_EPSILON)
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         options = options or self.Options()
