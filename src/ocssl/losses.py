@@ -1,4 +1,4 @@
-"""Pure functions from features to a scalar loss. No state, no modules.
+"""Pure functions of features: losses, the losses of each sample, and what they are computed from. No state, no modules.
 
 Features are float tensors whose last axis is the feature; the axis before it is the batch.
 """
@@ -49,7 +49,6 @@ def _raised(value: object) -> object:
     return full(value) if isinstance(value, Tensor) else value
 
 
-@full_precision
 def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     """−cos(predicted, target), averaged over all axes but the last. The target receives no gradient.
 
@@ -61,7 +60,13 @@ def negative_cosine(predicted: Tensor, target: Tensor) -> Tensor:
     >>> negative_cosine(a, a).item()
     -1.0
     """
-    return -F.cosine_similarity(predicted, target.detach(), dim=-1).mean()
+    return cosine_losses(predicted, target.detach()).mean()
+
+
+@full_precision
+def cosine_losses(predicted: Tensor, target: Tensor) -> Tensor:
+    """−cos(predicted, target) of rows ``(..., d)``: ``(...)``."""
+    return -F.cosine_similarity(predicted, target, dim=-1)
 
 
 def between_views(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
@@ -93,18 +98,6 @@ def each_sample(loss: Callable[[Tensor, Tensor], Tensor], predicted: Tensor, tar
     return torch.stack([loss(predicted, target.roll(shift, 0)) for shift in range(1, len(predicted))]).mean((0, 1))
 
 
-@full_precision
-def cosine_losses(predicted: Tensor, target: Tensor) -> Tensor:
-    """−cos(predicted, target) of rows ``(..., d)``: ``(...)``."""
-    return -F.cosine_similarity(predicted, target, dim=-1)
-
-
-@full_precision
-def cross_entropies(logits: Tensor, target: Tensor) -> Tensor:
-    """−Σₖ target log softmax(logits) of rows ``(..., k)``: ``(...)``."""
-    return -(target * logits.log_softmax(-1)).sum(-1)
-
-
 def per_view(loss: Callable[[Tensor], Tensor], predicted: Tensor, target: Tensor) -> Tensor:
     """The mean over views of a loss of prediction and target, ``(2, n, d)``; the target receives no gradient."""
     return torch.stack([loss(torch.stack(pair)) for pair in zip(predicted, target.detach(), strict=True)]).mean()
@@ -124,8 +117,8 @@ def nt_xent(*views: Tensor, temperature: float = 0.5) -> Tensor:
     >>> round(nt_xent(z, z, temperature=1.0).item(), 4)   # log(e + 2) − 1
     0.5514
     """
-    found, partners = _found_views(views, temperature)
-    return torch.stack([F.nll_loss(found, partner) for partner in partners]).mean()
+    log_shares, partners = _log_shares(views, temperature)
+    return torch.stack([F.nll_loss(log_shares, partner) for partner in partners]).mean()
 
 
 @full_precision
@@ -135,18 +128,18 @@ def nt_xent_losses(*views: Tensor, temperature: float = 0.5) -> Tensor:
     >>> nt_xent_losses(torch.eye(2), torch.eye(2), temperature=1.0).mul(10_000).round().tolist()
     [5514.0, 5514.0]
     """
-    found, partners = _found_views(views, temperature)
-    losses = torch.stack([F.nll_loss(found, partner, reduction="none") for partner in partners])
+    log_shares, partners = _log_shares(views, temperature)
+    losses = torch.stack([F.nll_loss(log_shares, partner, reduction="none") for partner in partners])
     return losses.view(len(partners), len(views), -1).mean((0, 1))
 
 
-def _found_views(views: tuple[Tensor, ...], temperature: float) -> tuple[Tensor, list[Tensor]]:
-    """For each view of each sample the log softmax over all others, and the rows of its partners."""
+def _log_shares(views: tuple[Tensor, ...], temperature: float) -> tuple[Tensor, list[Tensor]]:
+    """For each view of each sample the log softmax of its similarities to all others, and the rows of its partners."""
     rows = F.normalize(torch.cat(views), dim=-1)
     logits = rows @ rows.T / temperature
     logits = logits.masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), float("-inf"))
-    row, found = torch.arange(len(rows), device=rows.device), logits.log_softmax(dim=1)
-    return found, [row.roll(shift) for shift in range(len(views[0]), len(rows), len(views[0]))]
+    n, row = len(views[0]), torch.arange(len(rows), device=rows.device)
+    return logits.log_softmax(dim=1), [row.roll(shift) for shift in range(n, len(rows), n)]
 
 
 @full_precision
@@ -190,10 +183,10 @@ def supervised_contrastive(
     >>> round(supervised_contrastive(f, pairs, torch.tensor([True, True, False]), 1.0, 1.0).item(), 4)
     0.3133
     """
-    other = ~torch.eye(len(features), dtype=torch.bool, device=features.device)
+    own = torch.eye(len(features), dtype=torch.bool, device=features.device)
     logits = features @ features.T / temperature
-    log_probability = logits - logits.masked_fill(~other, float("-inf")).logsumexp(dim=1, keepdim=True)
-    weights = (positives & other).to(features.dtype)
+    log_probability = logits - logits.masked_fill(own, float("-inf")).logsumexp(dim=1, keepdim=True)
+    weights = (positives & ~own).to(features.dtype)
     per_anchor = -(weights * log_probability).sum(1) / weights.sum(1).clamp(min=1)
     counted = (anchors & (weights.sum(1) > 0)).to(features.dtype)
     return temperature / base * (per_anchor * counted).sum() / counted.sum().clamp(min=1)
@@ -220,16 +213,15 @@ def relation_distillation(
     >>> bool(relation_distillation(f, f, 0.1, 0.1) < relation_distillation(f.flip(0).roll(1, 0), f, 0.1, 0.1))
     True
     """
-    n = len(current)
-    other = ~torch.eye(n, dtype=torch.bool, device=current.device)
+    own = torch.eye(len(current), dtype=torch.bool, device=current.device)
 
     def relations(rows: Tensor, scale: float) -> Tensor:
-        return (rows @ rows.T / scale).masked_fill(~other, float("-inf"))
+        return (rows @ rows.T / scale).masked_fill(own, float("-inf"))
 
-    target = (
-        relations(past if past_gradient else past.detach(), past_temperature).softmax(dim=1).masked_fill(~other, 0.0)
-    )
-    log_student = relations(current, temperature).log_softmax(dim=1).masked_fill(~other, 0.0)
+    if not past_gradient:
+        past = past.detach()
+    target = relations(past, past_temperature).softmax(dim=1).masked_fill(own, 0.0)
+    log_student = relations(current, temperature).log_softmax(dim=1).masked_fill(own, 0.0)
     return -(target * log_student).sum(dim=1).mean()
 
 
@@ -278,7 +270,6 @@ def contrast_with(anchors: Tensor, positives: Tensor, negatives: tuple[Tensor, .
 # ---------------------------------------------------------------------- losses of one method each
 
 
-@full_precision
 def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float = 0.2) -> Tensor:
     """Each query finds its key among the vectors of a queue; the mean over all queries and keys.
 
@@ -386,14 +377,19 @@ def sinkhorn(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tens
     return shares
 
 
-@full_precision
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """−Σₖ target log softmax(logits), averaged over all axes but the last. The target receives no gradient.
 
     >>> round(soft_cross_entropy(torch.zeros(1, 4), torch.full((1, 4), 0.25)).item(), 4)   # log 4
     1.3863
     """
-    return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
+    return cross_entropies(logits, target.detach()).mean()
+
+
+@full_precision
+def cross_entropies(logits: Tensor, target: Tensor) -> Tensor:
+    """−Σₖ target log softmax(logits) of rows ``(..., k)``: ``(...)``."""
+    return -(target * logits.log_softmax(-1)).sum(-1)
 
 
 @full_precision
@@ -424,7 +420,8 @@ def coding_rate(features: Tensor, epsilon: float = 0.2) -> Tensor:
     n, d = features.shape[-2:]
     unit = F.normalize(features, dim=-1)
     matrix = torch.eye(n, dtype=unit.dtype, device=unit.device) + d / (n * epsilon) * unit @ unit.mT
-    # The eigenvalues lie between 1 and 1 + d/ε, so the factorisation succeeds; to check it would wait for the device.
+    # The eigenvalues lie between 1 and 1 + d/ε, so the factorisation succeeds while float32 can hold both, up to d/ε of
+    # about 10⁶. To check it would wait for the device.
     factor: Tensor = torch.linalg.cholesky_ex(matrix, check_errors=False).L
     return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1).mean()
 
