@@ -192,9 +192,9 @@ def test_the_weight_passes_no_gradient_and_the_past_takes_none(build, some_views
 
 
 def test_the_past_model_stays_in_evaluation_mode():
-    strategy = small_learner("scale").partial_fit(small_stream(16)).train_state.strategy
-    assert strategy.train().training
-    assert not any(module.training for module in strategy.past.modules())
+    learner = small_learner("scale").partial_fit(small_stream(16))
+    learner.transform(small_stream(4))
+    assert not any(module.training for module in learner.train_state.strategy.past.modules())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ocssl.memory import Column
 from ocssl.nn import Encoder
+from ocssl.nn.backbones import evaluating
 from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 
 
@@ -66,7 +67,5 @@ class MinimumRedundancy(Strategy):
 
     def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
         """Features of the normalised images, in evaluation mode, so that the running statistics do not change."""
-        encoder.eval()
-        features = encoder(plain[None], joint=True).projected[0]
-        encoder.train()
-        return {"features": features}
+        with evaluating(encoder):
+            return {"features": encoder(plain[None], joint=True).projected[0]}

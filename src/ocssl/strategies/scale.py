@@ -49,9 +49,8 @@ def pseudo_positives(
     logits = -distance / temperature
     logits = torch.where(own, logits + own_offset, logits)
     similarity = ((logits.softmax(-1) + logits.softmax(-2)) / 2).mean((0, 1)).masked_fill(own, 0.0)
-    others = ~own
     mean = similarity.sum() / (n * (n - 1))
-    return (similarity > mean + threshold * (similarity.amax() - mean)) & others | own
+    return (similarity > mean + threshold * (similarity.amax() - mean)) | own
 
 
 @register("scale")
@@ -91,12 +90,6 @@ class Scale(Strategy):
     def projector(cls, dims: Dims) -> nn.Module:
         """Two layers of width 512 and 128, without batch norm."""
         return mlp(dims.feature, dims.hidden, min(128, dims.output), hidden_norm=False)
-
-    def train(self, mode: bool = True) -> Scale:
-        """As for every module, but the past model stays in evaluation mode."""
-        super().train(mode)
-        self.past.eval()
-        return self
 
     def losses(self, step: Step) -> dict[str, Tensor]:
         """L_contrast and w · L_forget."""
