@@ -1,7 +1,8 @@
 """CMP, continual multi-patches: L = L_SSL − λ · R, over many views of stream samples; nothing is stored.
 
-L_SSL is the loss of the method over all views, and R the coding rate of the projected features, which keeps them from
-collapsing in minibatches of a few samples.
+L_SSL is the loss of the method over all pairs of views, and R the coding rate of the projected features, which keeps
+them from collapsing in minibatches of a few samples. In the paper L_SSL compares each view with the mean of the
+projected features of all views.
 
 Giacomo Cignoni, Andrea Cossu, Alexandra Gomez-Villa, Joost van de Weijer and Antonio Carta. Replay-free Online
 Continual Learning with Self-Supervised MultiPatches. ESANN 2025. arXiv:2502.09140.
