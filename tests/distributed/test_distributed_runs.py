@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -170,13 +169,3 @@ def test_an_error_of_one_is_told_by_all_the_others(tmp_path: Path) -> None:
     assert "exists and is not empty" in first[1]
     assert "rank 0 of 2 failed" in second[1]
     assert "exists and is not empty" in second[1]
-
-
-@pytest.mark.parametrize(("size", "said"), [("two", "'two'"), ("2", "'RANK'")])
-def test_half_of_what_torchrun_sets_is_refused_in_one_sentence(size: str, said: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "ocssl", *map(str, RUN), "-o", tmp_path / "run"]
-    bare = {name: value for name, value in os.environ.items() if name not in ("RANK", "MASTER_ADDR", "MASTER_PORT")}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**bare, "WORLD_SIZE": size})
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert said in done.stderr
-    assert not (tmp_path / "run").exists()

@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ocssl.distributed.heartbeat import Heartbeat, StoreAddress
+from ocssl.distributed.heartbeat import LONGEST, Heartbeat, StoreAddress
 from ocssl.errors import ConfigError, PeerError
 
-WAIT = timedelta(days=7)  # of an exchange: the heartbeat ends those that cannot succeed
+WAIT = timedelta(seconds=LONGEST)  # of an exchange: the heartbeat ends those that cannot succeed
 
 
 class ProcessGroup:
@@ -206,15 +206,22 @@ def process_group() -> Iterator[ProcessGroup]:
 
 def _join() -> ProcessGroup:
     global _current
-    world_size = os.environ.get("WORLD_SIZE", "1")
-    if world_size == "1" or not _current.single:
+    if os.environ.get("WORLD_SIZE", "1") == "1" or not _current.single:
         return _current
     try:
-        size = int(world_size)
-        rank, local_rank = int(os.environ["RANK"]), int(os.environ.get("LOCAL_RANK", "0"))
-        address = StoreAddress(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        size, rank, port = (int(os.environ[name]) for name in ("WORLD_SIZE", "RANK", "MASTER_PORT"))
+        local_rank, address = int(os.environ.get("LOCAL_RANK", "0")), StoreAddress(os.environ["MASTER_ADDR"], port)
+        if not (0 <= local_rank <= rank < size and 0 < port < 2**16):
+            raise ValueError("numbers out of range")
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"WORLD_SIZE is {world_size}, but {error}: start with torchrun, or unset it") from error
+        names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+        said = ", ".join(f"{name} is {os.environ.get(name, 'not set')}" for name in names)
+        raise ConfigError(f"{said}: that is no group of processes; start with torchrun, or unset WORLD_SIZE") from error
+    if torch.cuda.is_available() and local_rank >= (gpus := torch.cuda.device_count()):
+        raise ConfigError(
+            f"process {local_rank + 1} of this machine has no GPU of its own: there are {gpus}; start no more "
+            "processes than that, or use none of them with CUDA_VISIBLE_DEVICES="
+        )
     launcher_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     store = address.connect(serve=rank == 0 and not launcher_serves)
     heartbeat = Heartbeat(rank, size, address)

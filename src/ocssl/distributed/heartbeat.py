@@ -24,6 +24,7 @@ from torch.distributed import DistError, PrefixStore, Store, TCPStore  # type: i
 from ocssl.errors import ConfigError, PeerError
 
 TIMEOUT = 45.0  # seconds without an exchange, unless OCSSL_PEER_TIMEOUT is set
+LONGEST = 604_800  # seconds, a week: no exchange waits longer
 SILENCE = 15.0  # seconds without a new record
 BEAT = 1.0  # seconds between two records
 GRACE = 5.0  # seconds for a broken exchange to end by itself, with its own error
@@ -169,8 +170,8 @@ class Heartbeat:
 
 def timeout() -> float:
     """Seconds that a process may compute without an exchange."""
-    text = os.environ.get("OCSSL_PEER_TIMEOUT")
-    try:
-        return TIMEOUT if text is None else float(text)
-    except ValueError as error:
-        raise ConfigError(f"OCSSL_PEER_TIMEOUT must be a number of seconds, not '{text}'") from error
+    text = os.environ.get("OCSSL_PEER_TIMEOUT", str(TIMEOUT))
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) <= LONGEST:
+            return seconds
+    raise ConfigError(f"OCSSL_PEER_TIMEOUT must be a number of seconds above 0 and at most {LONGEST}, not '{text}'")
