@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import struct
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sweeping import SHAPES, kill_worker, wait_for
@@ -107,14 +111,20 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ocssl.runs import loop
 
-    def fail(self: object) -> None:
+    def fail(*given: object) -> None:
         raise RuntimeError("out of\nluck")
 
     monkeypatch.setattr(loop.RunLoop, "_train_and_measure", fail)
     (done,) = make_engine(retries=1, quiet=True).run([job("run", tmp_path)])
     assert done.error == "RuntimeError: out of luck (the last of 2 attempts)"
     assert done.attempts == 2
-    assert "Traceback" in (tmp_path / "run" / "log.txt").read_text()
+    log = tmp_path / "run" / "log.txt"
+    assert "Traceback" in log.read_text()
+    log.unlink()
+    log.mkdir()
+    monkeypatch.setattr("ocssl.engines.jobs.resume", fail)
+    (done,) = make_engine(retries=0, quiet=True).run([job("run", tmp_path)])
+    assert done.error == "RuntimeError: out of luck", "and not that the log cannot be written"
 
 
 def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_device(
@@ -136,8 +146,6 @@ def test_a_run_that_lacks_memory_is_tried_again_since_others_may_leave_the_devic
 
 
 def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
-    import os
-
     def kill() -> None:
         wait_for((tmp_path / "run" / "config.yaml").exists)
         kill_worker(os.getpid(), "spawn_main")
@@ -147,6 +155,18 @@ def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
     (done,) = make_engine(workers=2, retries=0).run([job("run", tmp_path, samples_per_class=60)])
     killer.join()
     assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
+
+
+def test_a_worker_that_dies_while_it_sends_has_died() -> None:
+    from ocssl.engines import local
+
+    ours, theirs = multiprocessing.Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes")
+    theirs.close()
+    worker = object.__new__(local._Worker)
+    worker.connection, worker.process = ours, SimpleNamespace(join=lambda: None, exitcode=-9)  # type: ignore[assignment]
+    attempt = worker.receive()
+    assert (attempt.error, attempt.retry, ours.closed) == ("its worker died: signal 9", True, True)
 
 
 def test_what_does_not_go_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

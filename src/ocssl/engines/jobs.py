@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ocssl.common.console import warn
 from ocssl.common.files import locked
 from ocssl.common.signals import Interrupted
-from ocssl.errors import BusyError, ConfigError, OcsslError, OutOfMemoryError
+from ocssl.errors import BusyError, CheckpointError, ConfigError, OcsslError, OutOfMemoryError
 from ocssl.plugins import changed
 from ocssl.results.result import Result
 from ocssl.runs.evaluate import TransferResult, evaluate_on
@@ -111,7 +111,8 @@ def run_once(job: Job, progress: Progress | None = None) -> Attempt:
         return Attempt(result, str(error), retry)
     except Exception as error:
         if folder.config.exists():
-            folder.note(traceback.format_exc())
+            with suppress(CheckpointError):  # the log cannot be written
+                folder.note(traceback.format_exc())
         return Attempt(result, f"{type(error).__name__}: {' '.join(str(error).split())}", retry=True)
 
 

@@ -114,7 +114,7 @@ class _Worker:
         try:
             attempt: Attempt = self.connection.recv()
             return attempt
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             self.connection.close()
             self.process.join()
             code = self.process.exitcode or 0
@@ -161,7 +161,7 @@ def _listen(connection: Connection, jobs: SimpleQueue[Job]) -> None:
     try:
         while True:
             jobs.put(connection.recv())
-    except (EOFError, ConnectionError):
+    except (EOFError, OSError):
         os.kill(os.getpid(), signal.SIGTERM)  # a run in progress saves and stops; an idle worker exits
 
 
