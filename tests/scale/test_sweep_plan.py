@@ -125,6 +125,7 @@ def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
         ({"seeds": 3}, "seeds must be a list, each a whole number of at least 0, not 3"),
         ({"seeds": [0, -1]}, "seeds must be a list, each a whole number of at least 0, not -1"),
         ({"seeds": [1, 1]}, "seeds lists one twice"),
+        ({"seeds": [0, 2**80]}, "seed must be a whole number from 0 to "),
         ({"trials": 5}, "leave trials out"),
         ({"search": "random"}, "random search needs trials"),
         ({"search": "random", "trials": 7}, "the space has 6 configurations, so trials cannot be 7"),

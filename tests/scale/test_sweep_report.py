@@ -69,7 +69,11 @@ def test_of_equal_trials_the_earlier_wins(plan: Sweep, log: TrialLog) -> None:
 
 def test_the_log_is_read_as_it_was_written(log: TrialLog, tmp_path: Path) -> None:
     assert TrialLog(tmp_path / "trials.jsonl").trials == log.trials
-    (tmp_path / "trials.jsonl").write_text('{"trial": 1}\n')
+    file, trial = tmp_path / "trials.jsonl", Trial.new(1, {"lr": 0.1}, [0]).model_copy(update={"cbp": [600]})
+    file.write_text(trial.model_dump_json(by_alias=True) + "\n")
+    assert TrialLog(file).best() is None, "what was spent is no score"
+    assert TrialLog(file).trials[0].missing == [0]
+    file.write_text('{"trial": 1}\n')
     with pytest.raises(CheckpointError, match="is not a list of trials"):
         TrialLog(tmp_path / "trials.jsonl")
 

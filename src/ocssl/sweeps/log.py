@@ -67,8 +67,8 @@ class Trial(BaseModel):
     @property
     def missing(self) -> list[int]:
         """Seeds whose runs are not over."""
-        runs = zip(self.seeds, self.cbp, self.reasons, strict=True)
-        return [seed for seed, cbp, reason in runs if cbp is None and reason is None]
+        runs = zip(self.seeds, self.scores, self.reasons, strict=True)
+        return [seed for seed, score, reason in runs if score is None and reason is None]
 
     @property
     def reason(self) -> str | None:

@@ -152,7 +152,7 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     _check(sweep)
     used: dict[str, None] = dict.fromkeys(sweep.plugins)
     for values in sweep.distinct(sweep.corners()) if sweep.search == "tpe" else sweep.listed():
-        config = resolve(sweep.run_settings(values, sweep.seeds[0]))
+        config = resolve(sweep.run_settings(values, max(sweep.seeds)))
         used |= dict.fromkeys(plugin.module for plugin in config.plugins() if plugin.module != SCRIPT)
         needed = ("each",) if sweep.score == "avg" else ("each", "final")
         if config.evaluate not in needed:
