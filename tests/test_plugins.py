@@ -41,8 +41,9 @@ def forget(*modules: str) -> None:
     """As in a process that has not imported them."""
     for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
         del sys.modules[name]
-    strategies.registry._entries.pop("mine", None)
-    for table in (plugins._registered, plugins._digests, plugins._recorded):
+    for name in ("mine", "other"):
+        strategies.registry._entries.pop(name, None)
+    for table in (plugins._registered, plugins._digests, plugins._recorded, plugins._failed):
         table.clear()
 
 
@@ -178,12 +179,17 @@ def empty(lab: Path) -> str:
     return "which does not register it any more"
 
 
+def half(lab: Path) -> str:
+    (lab / "mylab.py").write_text(SOURCE.replace('"mine"', '"other"') + "\nimport nowhere_to_be_found\n")
+    return r"which cannot be imported \(ModuleNotFoundError: No module named 'nowhere_to_be_found'\)"
+
+
 def leaving(lab: Path) -> str:
     (lab / "mylab.py").write_text("raise SystemExit('needs a licence')")
     return r"which cannot be imported \(SystemExit: needs a licence\)"
 
 
-@pytest.mark.parametrize("lose", [gone, empty, leaving])
+@pytest.mark.parametrize("lose", [gone, empty, half, leaving])
 def test_a_learner_names_the_plugin_that_it_lacks(lab: Path, saved: Path, lose: Callable[[Path], str]) -> None:
     why = lose(lab)
     with pytest.raises(CheckpointError, match=f"strategy 'mine' comes from plugin module 'mylab', {why}; "):

@@ -31,6 +31,7 @@ SCRIPT = "__main__"
 _registered: dict[str, str] = {}  # module by part, e.g. "strategy recall"
 _digests: dict[str, str | None] = {}  # of modules when they registered their last part: later edits do not run
 _recorded: dict[str, str] = {}  # module by part, as files say
+_failed: dict[str, str] = {}  # why modules that files name cannot be imported
 
 
 class Plugin(BaseModel):
@@ -210,8 +211,12 @@ def recall(parts: dict[str, list[str]]) -> None:
     """
     for module, names in parts.items():
         _recorded.update(dict.fromkeys(names, module))
-        if not all(name in _registered for name in names):
-            _why_not(module)
+        _failed.pop(module, None)
+        if module != SCRIPT and not all(name in _registered for name in names):
+            try:
+                import_plugin(module)
+            except (Exception, SystemExit) as error:
+                _failed[module] = reason(error)
 
 
 def explain(part: str) -> str | None:
@@ -226,22 +231,11 @@ def explain(part: str) -> str | None:
     kind, _, name = part.rpartition(" ")
     if module == SCRIPT:
         return f"{kind} '{name}' was registered by a script or notebook; go on from there, or put it into a module"
-    why = _why_not(module)
-    why = "does not register it any more" if why is None else f"cannot be imported ({why})"
+    why = f"cannot be imported ({_failed[module]})" if module in _failed else "does not register it any more"
     return (
         f"{kind} '{name}' comes from plugin module '{module}', which {why}; add --plugin {module} in the folder that "
         "has it, or put that folder on PYTHONPATH"
     )
-
-
-def _why_not(module: str) -> str | None:
-    """Why a module cannot be imported; None where it can."""
-    if module != SCRIPT:
-        try:
-            import_plugin(module)
-        except (Exception, SystemExit) as error:
-            return reason(error)
-    return None
 
 
 def changed(before: Sequence[Plugin] | None, now: Sequence[Plugin]) -> str | None:
