@@ -107,6 +107,17 @@ def test_statistics_of_batch_norm_stay_where_they_are_held() -> None:
         assert same(start, list(backbone.buffers())) is hold
 
 
+@pytest.mark.parametrize("hold", [True, False])
+@pytest.mark.parametrize("method", ["byol", "moco", "dino"])
+def test_a_target_network_passes_views_in_the_mode_of_the_backbone(method: str, hold: bool) -> None:
+    learner, strategy, _ = adapting(method=method, hold_norm=hold, heads_first=100)  # both have the original weights
+    learner.partial_fit(small_stream(24))
+    train_state = learner.train_state
+    views = train_state.augment(small_stream(6), views=2, generator=train_state.generator)
+    features = strategy.encode(train_state.encoder, views, True).backbone
+    assert torch.equal(strategy.method.target(views, True).backbone, features)
+
+
 def test_nothing_is_dropped_while_the_norms_are_held() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.Dropout(0.5))
     learner, strategy, _ = adapting(backbone=network)

@@ -32,6 +32,7 @@ from ocssl.batch import Step, StepOutput
 from ocssl.errors import ConfigError
 from ocssl.losses import negative_cosine
 from ocssl.memory import Memory
+from ocssl.methods import TargetMethod
 from ocssl.nn import Average, Encoder, Features, Head, frozen_copy
 from ocssl.nn.blocks import blocks, select_trained
 from ocssl.nn.ema import copy_weights
@@ -145,6 +146,8 @@ class Adapt(Strategy):
         """Share of what was learned in the deployed weights; :meth:`remix` changes it."""
         self.warming = options.heads_first > 0
         """Whether only the heads learn, in the minibatch that comes."""
+        if self.hold_norm and isinstance(setup.method, TargetMethod):
+            setup.method.target.backbone.eval()  # as encode() does with the backbone
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("rates", self._first_rates(len(self._trained(backbone))))
         self.register_buffer("shares", torch.zeros_like(self.rates))
