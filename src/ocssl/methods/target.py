@@ -13,8 +13,8 @@ from ocssl.options import setting
 class TargetMethod(Method):
     """Base of the methods that compare the encoder with a moving average of itself.
 
-    The target network has its own running statistics; in training both networks use those of the batch, unless a strategy
-    holds them, as ``adapt`` does.
+    The target network has its own running statistics; in training both networks use those of the batch, unless the
+    strategy holds them, as ``adapt`` does.
     """
 
     class Options(Method.Options):
