@@ -5,7 +5,7 @@
 
 Kernels that earlier runs compiled count, the driver's own too, unless ``--fresh`` gives every process empty caches. The
 last figure is taken after the start: what the first optimiser of ``torch.optim`` costs, which a learner does without
-(``ocssl.optimizer``).
+(``ocssl.optim``).
 """
 
 from __future__ import annotations
