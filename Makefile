@@ -97,4 +97,4 @@ docs-files: $(VENV)/.installed-dev ## the files in docs/ that are made from the 
 	@$(BIN)/python docs/tables
 
 clean:           ## remove the environment and everything generated
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo build site
