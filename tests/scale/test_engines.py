@@ -17,6 +17,9 @@ from sweeping import SHAPES, kill_worker, wait_for
 from ocssl.engines import Job, JobResult, make_engine
 from ocssl.errors import ConfigError, MissingExtraError, OutOfMemoryError
 from ocssl.results.result import Result, read_result
+from ocssl.runs.config import RunConfig
+from ocssl.runs.progress import Progress
+from ocssl.runs.run import start
 
 TINY = SHAPES | {"experiences": 3, "strategy": "er"}
 
@@ -106,6 +109,21 @@ def test_an_unfinished_run_is_gone_on_with_and_a_finished_one_is_taken_as_it_is(
     assert "resumed" in (wanted.folder / "log.txt").read_text()
     (other,) = engine.run([job("run", tmp_path, lr=0.7)])
     assert "runs with lr 0.03, which a resumed run cannot change to 0.7" in str(other.error)
+
+
+def test_a_run_that_another_command_began_and_ended_meanwhile_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ocssl.engines import jobs
+
+    def start_second(config: RunConfig, folder: Path, progress: Progress | None) -> Result:
+        start(config, folder)  # the other command, while this one reads its images
+        return start(config, folder, progress)
+
+    monkeypatch.setattr(jobs, "start", start_second)
+    (done,) = make_engine(quiet=True).run([job("run", tmp_path)])
+    assert (done.error, done.attempts) == (None, 1)
+    assert done.result == read_result(tmp_path / "run")
 
 
 def test_an_unexpected_error_is_tried_again_and_its_trace_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

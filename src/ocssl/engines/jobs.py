@@ -119,8 +119,12 @@ def run_once(job: Job, progress: Progress | None = None) -> Attempt:
 def _run(job: Job, folder: RunFolder, progress: Progress | None) -> Result:
     config = resolve(job.config)
     if not folder.config.exists():
-        with suppress(BusyError):  # another command began it just now
+        try:
             return start(config, folder.path, progress)
+        except ConfigError as error:
+            if not (isinstance(error, BusyError) or folder.config.exists()):
+                raise
+        # Another command began it just now.
     with locked(folder.path, wait=LOCK_SECONDS):
         result = read_finished(folder.path, config.to_dict())
     if result is None:
