@@ -20,7 +20,6 @@ from ocssl.options import Options, combine, setting
 from ocssl.runs.naming import experiment_key, label, overrides, run_name
 from ocssl.runs.presets import resolve
 from ocssl.strategies import Strategy
-from ocssl.sweeps.plan import parse_sweep
 
 TINY = {"dataset": "shapes", "backbone": "convnet-w4", "image_size": 8, "stream_batch": 4, "batch": 4, "device": "cpu"}
 
@@ -103,17 +102,6 @@ def test_what_a_configuration_shows_is_what_was_given_and_makes_the_same_one(giv
     config = parse_learner(given)
     assert config.non_defaults() == given
     assert parse_learner(config.non_defaults()) == config
-
-
-def test_a_new_option_can_be_swept(mine) -> None:
-    sweep = parse_sweep({"settings": {**TINY, "strategy": mine}, "space": {"strength": [0.1, 0.9]}})
-    assert sweep.listed() == [{"strength": 0.1}, {"strength": 0.9}]
-    for space, message in (
-        ({"strength": [0.1, 9]}, "strength must be a number from 0 to 1, not 9"),
-        ({"strenght": [0.1]}, "unknown setting 'strenght'; did you mean 'strength'?"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            parse_sweep({"settings": {**TINY, "strategy": mine}, "space": space})
 
 
 @pytest.mark.parametrize(
