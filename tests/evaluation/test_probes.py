@@ -123,16 +123,11 @@ def test_half_precision_features_are_stored_as_given_and_lose_next_to_nothing():
     assert half.accuracy == pytest.approx(full.accuracy, abs=1.5)
 
 
-def test_numpy_arrays_are_welcome():
-    arrays = [part.numpy() for part in splits()]
-    assert linear_probe(*arrays, seed=0).accuracy == linear_probe(*splits(), seed=0).accuracy
-
-
-def test_reversed_arrays_and_labels_of_any_whole_number_type_are_welcome():
+def test_arrays_even_reversed_ones_and_labels_of_any_whole_number_type_are_as_tensors():
+    tensors = [part.flip(0) for part in splits()]
     arrays = [part.numpy()[::-1] for part in splits()]
-    copies = [part.copy() for part in arrays]
     unsigned = [part.astype(np.uint16) if part.ndim == 1 else part for part in arrays]
-    assert linear_probe(*unsigned, seed=0).accuracy == linear_probe(*copies, seed=0).accuracy
+    assert torch.equal(linear_probe(*unsigned, seed=0).weight, linear_probe(*tensors, seed=0).weight)
 
 
 def test_fewer_classes_than_labels_are_refused():

@@ -25,11 +25,10 @@ from ocssl.memory import Column, Fifo, MinRed, MinRedAuthors, MinRedOriginal
 from ocssl.memory.base import RowLayout
 
 
-@every_kind
 @pytest.mark.parametrize("size", [0, -1, 2.5])
-def test_a_memory_of_no_samples_is_refused(kind, size):
+def test_a_memory_of_no_samples_is_refused(size):
     with pytest.raises(ConfigError, match=f"memory_size must be a whole number from 1 to 100,000,000, not {size}"):
-        make(kind, capacity=4, staging=2, memory_size=size)
+        make(Fifo, capacity=4, staging=2, memory_size=size)
 
 
 @pytest.mark.parametrize("column", [(8,), Column(8), torch.zeros(8)])
@@ -143,11 +142,10 @@ def test_a_foreign_state_is_refused_and_changes_nothing(what):
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
-@every_kind
-def test_a_memory_smaller_than_the_stream_minibatch_is_refused(kind):
+def test_a_memory_smaller_than_the_stream_minibatch_is_refused():
     with pytest.raises(ConfigError, match=r"memory_size \(9\) must be at least stream_batch \(10\)"):
-        make(kind, capacity=9, staging=10)
-    make(kind, capacity=10, staging=10)
+        make(Fifo, capacity=9, staging=10)
+    make(Fifo, capacity=10, staging=10)
 
 
 def test_minred_needs_features():

@@ -20,7 +20,7 @@ from memories import (
 )
 
 from ocssl.errors import ConfigError
-from ocssl.memory import Column, Memory, MinRed, MinRedAuthors, MinRedOriginal, registry
+from ocssl.memory import Memory, MinRed, MinRedAuthors, MinRedOriginal
 
 
 @dataclass
@@ -162,14 +162,6 @@ def test_the_length_of_a_feature_does_not_matter_to_minred():
     for memory in (short, long):
         memory.add(pictures([3]), {"features": torch.tensor([[0.9, 0.5]])}, seeded())
     assert sorted(identities(short)) == sorted(identities(long))
-
-
-def test_the_original_variant_chooses_one_by_one_and_can_choose_at_once():
-    kind = registry.get("minred", variant="original")
-    assert kind is MinRedOriginal
-    assert make(kind, capacity=4, staging=2).sequential
-    assert kind(4, (3, 1, 1), staging=2, columns={"features": Column((DIM,))}).sequential
-    assert not make(kind, capacity=4, staging=2, selection="simultaneous").sequential
 
 
 def test_with_the_settings_of_the_default_the_variants_of_minred_are_the_default():

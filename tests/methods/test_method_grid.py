@@ -65,6 +65,6 @@ def test_low_precision_stays_near_full_precision(name: str) -> None:
     assert losses[1] == pytest.approx(losses[0], rel=0.05, abs=0.05)
 
 
-def test_defaults_are_the_papers() -> None:
+def test_two_views_are_the_default_of_all_methods_but_those_of_many() -> None:
     views = {name: methods.registry.get(name).Options().views for name in METHODS}
     assert {name: count for name, count in views.items() if count != 2} == {"emp": 20, "emp-simclr": 20, "lejepa": 8}

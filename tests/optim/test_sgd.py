@@ -1,4 +1,4 @@
-"""Gradient descent against the recurrence written out, and against torch's own optimiser."""
+"""Gradient descent against torch's own optimiser."""
 
 from __future__ import annotations
 
@@ -29,31 +29,11 @@ def gradients(steps: int) -> list[list[Tensor | None]]:
     return found
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_steps_follow_the_recurrence(momentum: float, weight_decay: float) -> None:
-    weights = parameters()
-    optimizer = SGD(weights, SGD.Options(lr=0.3, momentum=momentum, weight_decay=weight_decay))
-    expected = [weight.detach().double() for weight in weights]
-    velocity = [torch.zeros_like(weight) for weight in expected]
-    for given in gradients(5):
-        for i, gradient in enumerate(given):
-            weights[i].grad = None if gradient is None else gradient.clone()
-            if gradient is not None:
-                velocity[i] = momentum * velocity[i] + gradient.double() + weight_decay * expected[i]
-                expected[i] = expected[i] - 0.3 * velocity[i]
-        optimizer.step()
-    for weight, right in zip(weights, expected, strict=True):
-        torch.testing.assert_close(weight.detach().double(), right, rtol=1e-5, atol=1e-6)
-    if momentum:
-        for found, right in zip(optimizer.velocities, velocity, strict=True):
-            torch.testing.assert_close(found.double(), right, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("fused", [False, True])
-def test_steps_are_those_of_torch_to_the_bit(fused: bool) -> None:
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.9, 0.1)])
+def test_steps_are_those_of_torch_to_the_bit(momentum: float, weight_decay: float, fused: bool) -> None:
     ours, theirs = parameters(), parameters()
-    settings = {"lr": 0.3, "momentum": 0.9, "weight_decay": 1e-2}
+    settings = {"lr": 0.3, "momentum": momentum, "weight_decay": weight_decay}
     optimizer = SGD(ours, SGD.Options(**settings), fused=fused)
     reference = torch.optim.SGD(theirs, **settings, fused=fused)
     for weight in theirs:
