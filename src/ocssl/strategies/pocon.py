@@ -1,9 +1,9 @@
 """POCON: an expert learns the present, L = L_SSL(expert), and a main network learns from it and from its own past.
 
 The main network minimises −cos(a(f), f_expert) − cos(r(f), f̂), where f are its backbone features, f̂ those of itself at
-the end of the last experience, and a and r are two learned maps. At a boundary the expert begins anew as a copy of the
-main network, which is the one that is deployed. The origin trains expert and main network one after the other on a
-stored experience; here both learn from each minibatch, since the stream passes once.
+the end of the last experience, and a and r are two learned maps. At a boundary the backbone of the expert begins anew
+as a copy of that of the main network, which is the one that is deployed. The origin trains expert and main network one
+after the other on a stored experience; here both learn from each minibatch, since the stream passes once.
 
 Alex Gomez-Villa, Bartlomiej Twardowski, Kai Wang and Joost van de Weijer. Plasticity-Optimized Complementary Networks
 for Unsupervised Continual Learning. WACV 2024. arXiv:2309.06086.
@@ -55,7 +55,7 @@ class Pocon(Strategy):
         return losses
 
     def boundary(self, encoder: Encoder) -> None:
-        """The main network becomes its own past, and the expert a copy of it."""
+        """The main network becomes its own past, and the backbone of the expert a copy of it."""
         self.past.boundary(self.main)
         copy_weights(encoder.backbone, self.main.backbone)
 

@@ -20,7 +20,9 @@ from ocssl.strategies.replay import ExperienceReplay
 
 @register("reset")
 class Reset(ExperienceReplay):
-    """Replay, and after every so many images the encoder is set back; the memory stays.
+    """Replay, and after every so many images the encoder is set back.
+
+    The memory, the heads and target networks of the method, and the average that is deployed stay as they are.
 
     Source: Ash and Adams, NeurIPS 2020, arXiv:1910.08475.
     """
