@@ -51,7 +51,8 @@ def run_sweeps(
 ) -> dict[Path, TrialLog]:
     """Begin or resume sweeps, one after another, with the engine's workers shared between them.
 
-    In one that is resumed, finished runs stay, unfinished ones are resumed, and what failed is tried again.
+    In one that is resumed, finished runs stay and unfinished ones are resumed. What failed is tried again, but not by
+    TPE, whose proposals depend on it.
 
     Args:
         sweeps: by folder. One that has a ``sweep.yaml`` is resumed; any other must be empty or new.
