@@ -19,7 +19,6 @@ from ocssl.batch import Step
 from ocssl.losses import negative_cosine
 from ocssl.methods import Dims
 from ocssl.nn import predictor
-from ocssl.nn.encoder import over_views
 from ocssl.options import setting
 from ocssl.strategies.base import ByBatch, Setup, Strategy, register
 from ocssl.strategies.targets import Level, Snapshot, Target, at_level
@@ -67,7 +66,7 @@ class Aligned(Strategy):
         if not self.omega or not self.target.ready or rows.start == rows.stop:
             return {}
         target = self.target(batch, rows, step.views, features.joint, self.level)
-        predicted = over_views(self.aligner, at_level(features, self.level)[:, rows], features.joint)
+        predicted = features.through(self.aligner, at_level(features, self.level)[:, rows])
         return {"alignment": self.omega * self.distance(predicted, target)}
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
