@@ -31,7 +31,7 @@ MAX_CROPS = 10
 _ATTEMPTS = 10  # tries per crop before the central fallback
 _LUMA = (0.299, 0.587, 0.114)
 _BLEND_ORDERS = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))  # brightness, contrast, saturation
-_UNIFORMS = 2 * _ATTEMPTS + 2 + 1 + 1 + 4 + 2 + 1
+_UNIFORMS = 2 * _ATTEMPTS + 2 + 1 + 1 + 4 + 2 + 1  # crop, its place, flip, jitter, its factors and order, gray
 
 
 @dataclass(frozen=True)
