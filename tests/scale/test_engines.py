@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import struct
 import sys
 import threading
@@ -173,6 +174,15 @@ def test_a_run_whose_worker_is_killed_too_often_fails(tmp_path: Path) -> None:
     (done,) = make_engine(workers=2, retries=0).run([job("run", tmp_path, samples_per_class=60)])
     killer.join()
     assert (done.result, done.error, done.attempts) == (None, "its worker died: signal 9", 1)
+
+
+def test_a_machine_that_lacks_the_folder_of_the_driver_says_so(tmp_path: Path) -> None:
+    from ocssl.engines import cluster
+
+    attempt = cluster._run_once(job("run", tmp_path), tmp_path / "only here", {})
+    said = f"the folder '{tmp_path / 'only here'}' of the driver cannot be entered on .+: No such file or directory; "
+    assert re.match(said, str(attempt.error))
+    assert (attempt.retry, (tmp_path / "run").exists()) == (True, False)  # another machine may have it
 
 
 def test_a_worker_that_dies_while_it_sends_has_died() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,11 @@ class RayCluster:
 def _run_once(job: Job, directory: Path, environment: dict[str, str]) -> Attempt:
     """The task: relative paths and environment variables mean in the worker what they mean in the driver."""
     os.environ.update(environment)
-    os.chdir(directory)
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        where = f"the folder '{directory}' of the driver cannot be entered on {platform.node()}: {error.strerror}"
+        return Attempt(error=f"{where}; start from a folder that every machine sees", retry=True)
     return run_once(job)
 
 
