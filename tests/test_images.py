@@ -75,6 +75,18 @@ def test_arrays_that_may_not_be_written_are_taken_without_a_warning():
         assert torch.equal(as_uint8(array, SIZE), channels_first(array))
 
 
+@pytest.mark.parametrize("side", [1, SIZE])
+def test_decoded_pixels_are_an_array_of_their_own(side):
+    """That of a single pixel was a view that may not be written, and one with channels first a view of the caller's."""
+    picture = pixels(1)[0, :side, :side]
+    channels = np.ascontiguousarray(picture.transpose(2, 0, 1))
+    for given in (Image.fromarray(picture), picture, channels.transpose(1, 2, 0)):
+        decoded = decode(given, side)
+        assert np.array_equal(decoded, channels)
+        assert decoded.flags.writeable
+        assert not np.shares_memory(decoded, np.asarray(given))
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "1", "CMYK"])
 def test_pil_images_of_any_mode_become_rgb(mode):
     picture = Image.fromarray(pixels(1)[0]).convert(mode)

@@ -93,7 +93,7 @@ def decode(
         pixel_range: black and white of an image with more than 8 bits or floating point numbers.
 
     Returns:
-        uint8 ``(3, S, S)``.
+        uint8 ``(3, S, S)``, an array of its own.
 
     Raises:
         BadImage: the image cannot be used.
@@ -109,7 +109,7 @@ def decode(
     if isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3:
         height, width = picture.shape[:2]
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
-            return np.ascontiguousarray(picture.transpose(2, 0, 1))
+            return _channels_first(picture)
     with bad_images():
         image = open_image(picture, pixel_range)
         return _square_rgb(image, size, fit, pixel_range, mine=image is not picture)
@@ -234,7 +234,12 @@ def _square_rgb(
         image, turn = _resized(image, size, fit, pixel_range), _turn(image)
     if turn is not None:  # a square of the turned image is the turned square
         image = image.transpose(turn)
-    return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+    return _channels_first(np.asarray(image, dtype=np.uint8))
+
+
+def _channels_first(pixels: Pixels) -> Pixels:
+    """Pixels ``(H, W, 3)`` as ``(3, H, W)``, in an array of their own that may be written."""
+    return pixels.transpose(2, 0, 1).copy()
 
 
 def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | None) -> Image.Image:
