@@ -180,7 +180,8 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
     labelled = write_classes(tmp_path / "labelled", labelled=True)
     code, out, err = ocssl("probe", state, "--dataset", f"folder:{labelled}")
     assert code == 0, err
-    assert [line.split("  ")[0] for line in out.splitlines()[1:]] == [
+    assert [line.split("  ")[0] for line in out.splitlines()] == [
+        "60 test images",
         "at the start",
         "published encoder",
         "raw pixels",
@@ -194,6 +195,16 @@ def test_the_commands_show_and_probe_a_state(ocssl: Command, state: Path, tmp_pa
     code, _, err = ocssl("probe", state)
     assert code == 2
     assert "give some with --dataset folder:PATH" in err
+
+
+def test_neighbours_in_time_are_not_drawn_where_the_images_have_no_order(ocssl: Command, tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "frames", range(120))  # noise
+    quiet_learn(frames, tmp_path / "state", check_every=60, report_every=0)
+    code, out, err = ocssl("show", tmp_path / "state")
+    assert code == 0, err
+    assert len(along(tmp_path / "state")["in_time"]) > 1
+    assert "\nrank " in out
+    assert "in time, %" not in out
 
 
 def test_a_state_that_has_just_begun_is_shown_too(ocssl: Command, tmp_path: Path) -> None:

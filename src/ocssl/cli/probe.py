@@ -9,6 +9,7 @@ import typer
 
 from ocssl.cli.flags import given, known_datasets
 from ocssl.cli.show import refuse_encoder
+from ocssl.common.console import number_of
 from ocssl.errors import ConfigError
 
 SETTINGS = ("data_root", "samples_per_class", "eval_crops", "device")
@@ -42,7 +43,7 @@ def probe(
         options = {"root": changes.get("data_root"), "samples_per_class": changes.get("samples_per_class")}
         for number, one in enumerate(probe_state(run, dataset, **options)):
             if number == 0:
-                typer.echo(f"{'':<20}{'k-NN':>9}{'linear':>10}")
+                typer.echo(f"{number_of(one.test, 'test image'):<20}{'k-NN':>9}{'linear':>10}")
             typer.echo(f"{one.features:<20}{one.knn:>7.1f} %{one.linear:>8.1f} %")
         return
     found = evaluate_on(run, dataset, changes=changes, cache=cache, progress=make_progress(quiet=quiet))

@@ -71,7 +71,7 @@ def refuse_encoder(path: Path) -> None:
 
 def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, Any]:
     """Print the life of a live learner, and return its settings."""
-    from ocssl.live.gate import MIN_KEPT
+    from ocssl.live.gate import MIN_KEPT, ORDERED
     from ocssl.live.life import along, is_state, life, settings_of
     from ocssl.results.render import sparkline
     from ocssl.results.render.figures import Line, draw_lines, plot_kind
@@ -81,9 +81,10 @@ def _show_state(console: Console, path: Path, plot: Path | None) -> dict[str, An
     for name, text in life(path):
         console.print(f"{name:<11} {text}" if name else text)
     checks = along(path)
+    ordered = bool(checks["order"]) and checks["order"][-1] >= ORDERED
     for name, title, scale in (("in_time", "in time, %", 100), ("rank", "rank", 1)):
         values = [scale * value for value in checks[name]]
-        if len(values) > 1:
+        if len(values) > 1 and (ordered or name != "in_time"):
             console.print(f"{title:<11} {sparkline(values)}  {values[0]:.1f} to {values[-1]:.1f}")
     if plot is not None:
         check_output(plot, plot_kind(plot))

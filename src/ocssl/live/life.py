@@ -95,7 +95,7 @@ def along(path: str | Path) -> dict[str, list[float]]:
     for line in MetricsFile(Path(path) / "metrics.jsonl").read():
         if isinstance(quality := line.get("quality"), dict):
             found[quality["seen"]] = quality
-    names = ("seen", "in_time", "published", "start", "pixels", "colours", "rank", "rank_start", "agreement")
+    names = ("seen", "order", "in_time", "published", "start", "pixels", "colours", "rank", "rank_start", "agreement")
     return {name: [check[name] for check in found.values()] for name in names}
 
 
@@ -106,6 +106,8 @@ class Probed:
     features: str
     knn: float
     linear: float
+    test: int
+    """Images that the accuracies are of."""
 
 
 def probe_state(
@@ -133,7 +135,7 @@ def probe_state(
         centre = known.mean(0)
         knn = knn_probe(known - centre, labels, asked - centre, truth, k=20).percent
         linear = linear_probe(known[~part], labels[~part], known[part], labels[part], asked, truth, seed=0).accuracy
-        yield Probed(name, knn, linear)
+        yield Probed(name, knn, linear, len(truth))
 
 
 def _labelled(
