@@ -281,6 +281,10 @@ def test_an_empty_folder_and_a_missing_one_are_told_apart(tmp_path: Path) -> Non
         quiet_learn(tmp_path / "empty", tmp_path / "state")
     with pytest.raises(DataError, match="there is nothing at"):
         quiet_learn(tmp_path / "missing", tmp_path / "state")
+    with pytest.raises(
+        DataError, match=r"^there is no usable image in the list of paths; tried 1, .*gone\.png for one"
+    ):
+        quiet_learn([tmp_path / "gone.png"], tmp_path / "state")
 
 
 def test_a_learner_that_never_began_leaves_no_folder_but_takes_none_away(tmp_path: Path) -> None:
@@ -562,7 +566,7 @@ def test_a_backbone_of_ones_own_begins_as_it_was_given_and_goes_on_as_it_was_sav
 
 @pytest.mark.parametrize(
     ("options", "target"),
-    [({}, 20 / 600), ({"minutes": 2.0}, 20 / 120), ({"images_per_second": 7.0}, 7.0), ({"follow": True}, 20.0)],
+    [({}, 20 / 600), ({"minutes": 2.0}, 20 / 120), ({"images_per_second": 3.0}, 3.0), ({"follow": True}, 20.0)],
 )
 def test_a_folder_that_ends_is_given_time_and_others_a_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], options: dict[str, object], target: float
@@ -592,7 +596,14 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"minutes": 1.0}, "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller"),
+        (
+            {"minutes": 1.0},
+            "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller --image-size is",
+        ),
+        (
+            {"minutes": 1.0, "backbone": "convnet"},
+            "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller --image-size or",
+        ),
         ({"minutes": 4.0}, None),
         ({"images_per_second": 7.0}, "this machine learns from fewer than 7 img/s"),
     ],
@@ -604,6 +615,14 @@ def test_a_machine_that_is_too_slow_is_told_of_at_the_start(
     learn(write_frames(tmp_path / "frames", range(20)), tmp_path / "state", info=lambda line: None, **options)
     told = [line for line in warnings if "minutes" in line.partition(";")[0] or "this machine" in line]
     assert [line[: len(said or "")] for line in told] == ([] if said is None else [said])
+    assert any("small network" in line for line in warnings) == (said is None)  # a larger one would be slower still
+
+
+def test_the_time_for_a_single_image_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ocssl.live.learning.autotune", lambda target, given: ({**TINY, **given}, 0.5))
+    lines: list[str] = []
+    learn(write_frames(tmp_path / "frames", range(1)), tmp_path / "state", info=lines.append)
+    assert lines[1].endswith("about 0.5 img/s here, 0:02 for 1 image")
 
 
 def test_a_small_network_of_the_users_choice_is_told_of_too(tmp_path: Path, warnings: list[str]) -> None:

@@ -26,7 +26,7 @@ from ocssl.learner import Learner
 from ocssl.live.autotune import autotune, image_size_for
 from ocssl.live.gate import MIN_KEPT, Gate
 from ocssl.live.monitor import Monitor, progress_line, resumed_line
-from ocssl.live.seen import SeenIndex
+from ocssl.live.seen import PATHS, SeenIndex
 from ocssl.live.sources import (
     FolderStream,
     ImageStream,
@@ -386,7 +386,8 @@ def _first_usable(
             hint = f"; names of images end in {', '.join(SUFFIXES)}" if isinstance(stream, FolderStream) else ""
             if tried:
                 hint = f"; tried {len(tried):,}, {printable(tried[0].name)} for one{_why(tried[0], pixel_range)}"
-            raise DataError(f"there is no usable image in {stream.key}{hint}")
+            where = "the list of paths" if stream.key == PATHS else stream.key
+            raise DataError(f"there is no usable image in {where}{hint}")
         if not items:
             if not waiting:
                 info("waiting for the first image")
@@ -412,29 +413,32 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
     if not {"backbone", "batch", "passes"} <= settings.keys():
         info("measuring how fast this computer learns")
         settings, rate = autotune(target, settings)
-        time_needed = "" if count is None else f", {duration(count / rate)} for {count:,} images"
+        time_needed = "" if count is None else f", {duration(count / rate)} for {number_of(count, 'image')}"
         speed = f": about {rate:.{0 if rate >= 10 else 1}f} img/s here{time_needed}"
     learner = Learner(**settings)
     start = described(settings, by_default="weights" not in given)
     info(f"learning at {start}, batch {learner.config.batch}, passes {learner.config.passes}{speed}")
-    if str(settings["backbone"]).startswith("convnet") and "weights" not in settings:
+    if rate is not None and rate < target:
+        slow = f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait"
+        if in_time and count is not None:
+            fixed = "backbone" in given or "weights" in settings
+            slow = _too_long(count, rate, options.minutes, "--image-size or network" if fixed else "--image-size")
+        warn(slow)
+    elif str(settings["backbone"]).startswith("convnet") and "weights" not in settings:
         remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
         remedy = "--backbone resnet18" if "backbone" in given else remedy
         what = f"{settings['backbone']} is a small network for photographs"
         warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
-    if rate is not None and rate < target:
-        slow = f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait"
-        warn(_too_long(count, rate, options.minutes) if in_time and count is not None else slow)
     if count is not None:
         _warn_of_heads_only(learner, count)
     return learner
 
 
-def _too_long(count: int, rate: float, minutes: float) -> str:
-    """What to say where so many images take longer than the time that was given."""
+def _too_long(count: int, rate: float, minutes: float, smaller: str) -> str:
+    """What to say where so many images take longer than the time that was given, and what may be smaller."""
     needed = f"{number_of(count, 'image')} need about {number_of(math.ceil(count / rate / 60), 'minute')} here"
     return (
-        f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller network or --image-size is faster, "
+        f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller {smaller} is faster, "
         "and this one may be stopped at any time: the same command goes on"
     )
 

@@ -450,7 +450,7 @@ def open_stream(
     identity = reader.identity()
     if not identity.startswith(before):  # shards may be added at the end
         raise DataError(
-            f"{reader.describe()} changed since learning began, so a position in it means nothing now; "
+            f"{reader.describe()} changed since learning began, so the saved position means nothing now; "
             "learn from it with another --state"
         )
     identities[address] = identity
