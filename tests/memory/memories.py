@@ -1,4 +1,4 @@
-"""What the tests of memories share: memories filled with numbered pictures."""
+"""What the tests of memories share: memories filled with numbered pictures, and a test of equal shares."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from scipy.stats import chi2
 
 from ocssl.memory import Column, Fifo, Memory, MinRed, MinRedOriginal, Reservoir
 from ocssl.options import validate
@@ -53,3 +54,15 @@ def minibatches(sizes: list[int]) -> Iterator[list[int]]:
 def fill(memory: Memory, sizes: list[int], generator: torch.Generator) -> None:
     for batch in minibatches(sizes):
         memory.add(pictures(batch), {"features": torch.randn(len(batch), DIM, generator=generator)}, generator)
+
+
+def chi_square_of_inclusion(counts: torch.Tensor, size: int, trials: int) -> float:
+    """p-value of "every member is included equally often" when each trial takes ``size`` different members.
+
+    Members of one trial exclude each other: a count varies by trials · share · (1 − share), and the counts sum up
+    to a fixed total, which leaves members − 1 of them free.
+    """
+    members = len(counts)
+    share = size / members
+    statistic = ((counts - trials * share) ** 2).sum().item() / (trials * share * (1 - share)) * (members - 1) / members
+    return chi2.sf(statistic, members - 1)

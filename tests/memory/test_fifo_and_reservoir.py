@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memories import (
+    chi_square_of_inclusion,
     every_kind,
     fill,
     identities,
@@ -18,7 +19,7 @@ from memories import (
     pictures,
     seeded,
 )
-from scipy.stats import chi2, chisquare
+from scipy.stats import chisquare
 
 from ocssl.memory import Fifo, Memory, Reservoir
 
@@ -35,18 +36,6 @@ def test_fifo_keeps_the_newest_samples_and_overwrites_the_oldest(capacity, sizes
 
 
 # ------------------------------------------------------------------------------------------------------- reservoir
-
-
-def chi_square_of_inclusion(counts: torch.Tensor, size: int, trials: int) -> float:
-    """p-value of "every member is included equally often" when each trial takes ``size`` different members.
-
-    Members of one trial exclude each other: a count varies by trials · share · (1 − share), and the counts sum up
-    to a fixed total, which leaves members − 1 of them free.
-    """
-    members = len(counts)
-    share = size / members
-    statistic = ((counts - trials * share) ** 2).sum().item() / (trials * share * (1 - share)) * (members - 1) / members
-    return chi2.sf(statistic, members - 1)
 
 
 def run_stream(kind: type[Memory], capacity: int, batches: list[torch.Tensor], generator: torch.Generator) -> list[int]:

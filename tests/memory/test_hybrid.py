@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 import torch
-from memories import fill, identities, make, minibatches, pictures, seeded
-from scipy.stats import chisquare
+from memories import chi_square_of_inclusion, fill, identities, make, minibatches, pictures, seeded
 
 import ocssl
 from ocssl.checks import check_memory, check_strategy, small_learner, small_stream
@@ -44,14 +41,14 @@ def test_the_older_samples_are_those_with_the_largest_keys(recent: float, sizes:
 
 
 def test_every_older_sample_is_equally_likely_to_be_kept() -> None:
-    kept: Counter[int] = Counter()
-    for seed in range(600):
+    counts, streams = torch.zeros(24), 600
+    for seed in range(streams):
         memory, draws = make(Hybrid, 8, staging=4, recent=0.5), seeded(seed)
         for batch in minibatches([4] * 6):
             memory.add(pictures(batch), {}, draws)
-        assert set(range(20, 24)) <= set(identities(memory))
-        kept.update(number for number in identities(memory) if number < 20)
-    assert chisquare([kept[number] for number in range(20)]).pvalue > 0.001
+        counts[identities(memory)] += 1
+    assert counts[20:].tolist() == [streams] * 4
+    assert chi_square_of_inclusion(counts[:20], 4, streams) > 0.001
 
 
 def test_the_hybrid_with_minred_drops_the_most_redundant_of_the_older_samples() -> None:
