@@ -132,9 +132,9 @@ def order_score(neighbours: Tensor, interval: Interval) -> float:
 def find_order(pixels: FeatureMatrix, *others: FeatureMatrix) -> tuple[Interval, float]:
     """The interval in which the order of N images shows best, and by how many standard deviations it does (z).
 
-    Three windows are tried: 5 images, 1/80 and 1/40 of all. There is no gap, unless images are nearly copies of those
-    before and after: then images up to 1/200 of all away are left out. They count as copies where most images have
-    such a one as their nearest by raw pixels.
+    Three windows are tried: 5 images beyond the gap, 1/80 and 1/40 of all. There is no gap, unless images are nearly
+    copies of those before and after: then images up to 1/200 of all away are left out. They count as copies where most
+    images have such a one as their nearest by raw pixels.
 
     Args:
         pixels: :func:`raw_pixels` of the images, ``(N, D)``.
@@ -154,7 +154,7 @@ def find_order(pixels: FeatureMatrix, *others: FeatureMatrix) -> tuple[Interval,
         gap = 0
     rows = [nearest(features, gap=gap) for features in (pixels, *others)]
     shortest = gap + NEIGHBOURS // 2
-    tried = [Interval(gap, max(shortest, count // parts)) for parts in (count, 80, 40)]
+    tried = [Interval(gap, max(shortest, window)) for window in (0, count // 80, count // 40)]
     found = {interval: max(order_score(one, interval) for one in rows) for interval in tried}
     return max(found.items(), key=lambda entry: entry[1])
 
