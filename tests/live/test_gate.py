@@ -19,6 +19,7 @@ from ocssl.evaluation.quality import find_order, in_time, nearest, raw_pixels, s
 from ocssl.export import load
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.imaging import decode
+from ocssl.live import gate as gate_module
 from ocssl.live import learn
 from ocssl.live.gate import MIN_KEPT, PATIENCE, SHARES, Gate, Quality
 from ocssl.live.sources import reference_images
@@ -316,6 +317,26 @@ def test_without_an_order_the_largest_share_is_taken_whose_rank_does_not_collaps
     assert not gate.quality.ordered
     assert mixing.tried[-1] == chosen
     assert (gate.published.facts["seen"] == 400) == (chosen > 0)
+
+
+def test_a_check_computes_ranks_and_neighbours_once_for_each_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1,280 features a rank takes a third of a second, and a check of 1,000 images asked for eleven."""
+    asked: list[tuple[str, bytes, object]] = []
+    for name in ("effective_rank", "nearest"):
+        compute = getattr(gate_module, name)
+
+        def counted(features: torch.Tensor, *, name: str = name, compute: object = compute, **gap: int) -> object:
+            asked.append((name, features.numpy().tobytes(), gap.get("gap", 0)))
+            return compute(features, **gap)
+
+        monkeypatch.setattr(gate_module, name, counted)
+    learner = Learner(**TINY)
+    gate = Gate(learner)
+    gate.sample.add(torch.from_numpy(scenes(200)).permute(0, 3, 1, 2))
+    learner.partial_fit(scenes(200))
+    gate.check(learner)
+    assert {name for name, *_ in asked} == {"effective_rank", "nearest"}
+    assert len(set(asked)) == len(asked)
 
 
 def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class Gate:
             self._best, self._snapshot = self._start, self._first
         if not judged.keeps_up(self._published):
             self._published = self._start
-        agrees = self._agreement(now)
+        agrees = self._agreement(now, judged)
         gain, margin = judged.compare(now, self._best)
         fit = learned and judged.keeps_up(now) and agrees >= self._needed(learner)
         if fit and gain >= -margin:
@@ -201,7 +201,7 @@ class Gate:
             self._waited += 1
         if not self.active:
             self._published, self._waited = now, 0
-        quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published))
+        quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published, judged))
         self.quality = replace(quality, teacher=None if self._teacher is None else judged.in_time(self._teacher))
         clear = gain < -CLEARLY * margin
         if last or not self.active or not (clear or self._waited >= PATIENCE):
@@ -235,7 +235,7 @@ class Gate:
         for share in SHARES:
             remix(share)
             one = self._measure(learner)
-            if judged.keeps_up(one) and self._agreement(one) >= self._least:
+            if judged.keeps_up(one) and self._agreement(one, judged) >= self._least:
                 found[share] = one
         share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
@@ -252,13 +252,13 @@ class Gate:
         mixes = hasattr(learner.train_state.strategy, "remix")
         return self._least if mixes or self.reference is not None else 0.0
 
-    def _agreement(self, one: Measured) -> float:
+    def _agreement(self, one: Measured, judged: _Judge) -> float:
         """The share of neighbours in common with the start, on the reference or the kept images."""
-        return float(in_common(self._neighbours(one), self._neighbours(self._start)).mean())
+        return float(in_common(self._neighbours(one, judged), self._neighbours(self._start, judged)).mean())
 
-    def _neighbours(self, one: Measured) -> Tensor:
+    def _neighbours(self, one: Measured, judged: _Judge) -> Tensor:
         if self.reference is None:
-            return nearest(one.on(self.sample))
+            return judged.nearest(one)
         if one.on_reference is None:
             one.on_reference = nearest(torch.from_numpy(one.encoder.transform(self.reference)))
         return one.on_reference
@@ -336,24 +336,32 @@ def _teacher(learner: Learner) -> Measured | None:
 
 
 class _Judge:
-    """Scores of encoders on the kept images as they are now."""
+    """Scores of encoders on the kept images as they are now; what takes long is computed once for each encoder."""
 
     def __init__(self, sample: EvenSample, start: Measured) -> None:
         self._sample = sample
         self._start = start
-        self._known: dict[Measured, Tensor] = {}
+        self._nearest: dict[tuple[Measured, int], Tensor] = {}
+        self._ranks: dict[Measured, float] = {}
         pixels, colours = raw_pixels(sample.images), colour_histogram(sample.images)
         self._interval, self.order = find_order(pixels, colours, start.on(sample))
         self.ordered = self.order >= ORDERED  # neighbours in time mean something
-        self._pixels, self._colours = self._neighbours_in_time(pixels), self._neighbours_in_time(colours)
+        gap, window = self._interval.gap, self._interval.window
+        self._pixels, self._colours = (in_time(nearest(found, gap=gap), window) for found in (pixels, colours))
 
-    def _neighbours_in_time(self, features: Tensor) -> Tensor:
-        return in_time(nearest(features, gap=self._interval.gap), self._interval.window)
+    def nearest(self, one: Measured, gap: int = 0) -> Tensor:
+        """The nearest of the kept images to each of them."""
+        if (one, gap) not in self._nearest:
+            self._nearest[one, gap] = nearest(one.on(self._sample), gap=gap)
+        return self._nearest[one, gap]
+
+    def _rank(self, one: Measured) -> float:
+        if one not in self._ranks:
+            self._ranks[one] = effective_rank(one.on(self._sample))
+        return self._ranks[one]
 
     def _in_time(self, one: Measured) -> Tensor:
-        if one not in self._known:
-            self._known[one] = self._neighbours_in_time(one.on(self._sample))
-        return self._known[one]
+        return in_time(self.nearest(one, self._interval.gap), self._interval.window)
 
     def in_time(self, one: Measured) -> float:
         """Neighbours in time."""
@@ -361,7 +369,7 @@ class _Judge:
 
     def score(self, one: Measured) -> float:
         """Neighbours in time, or the effective rank where the stream has no order."""
-        return self.in_time(one) if self.ordered else effective_rank(one.on(self._sample))
+        return self.in_time(one) if self.ordered else self._rank(one)
 
     def keeps_up(self, one: Measured) -> bool:
         """Whether an encoder is not below the start; a rank may be 5 % below."""
@@ -389,7 +397,6 @@ class _Judge:
         self, seen: int, now: Measured, published: Measured, agreement: float, agreement_published: float
     ) -> Quality:
         """Every number of a check."""
-        on = self._sample
         return Quality(
             seen=seen,
             order=self.order,
@@ -398,11 +405,11 @@ class _Judge:
             start=self.in_time(self._start),
             pixels=float(self._pixels.mean()),
             colours=float(self._colours.mean()),
-            chance=self._interval.chance(len(on)),
+            chance=self._interval.chance(len(self._sample)),
             error=self._error(self._in_time(published) - self._in_time(self._start)),
-            rank=effective_rank(now.on(on)),
-            rank_published=effective_rank(published.on(on)),
-            rank_start=effective_rank(self._start.on(on)),
+            rank=self._rank(now),
+            rank_published=self._rank(published),
+            rank_start=self._rank(self._start),
             agreement=agreement,
             agreement_published=agreement_published,
             gap=self._interval.gap,
