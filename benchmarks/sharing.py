@@ -69,8 +69,9 @@ def main() -> None:
         together = steps_a_second(arguments, processes)
         rows.append({"processes": processes, "together": round(together, 1), "ratio": round(together / alone, 3)})
         print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")
     found = {
-        "strategy": arguments.strategy, "batch": arguments.batch, "mps": "CUDA_MPS_PIPE_DIRECTORY" in os.environ,
+        "strategy": arguments.strategy, "batch": arguments.batch, "mps": (pipes / "control").exists(),
         "torch": torch.__version__, "alone": round(alone, 1), "steps_a_second": rows,
     }  # fmt: skip
     if arguments.output:
