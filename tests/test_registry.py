@@ -69,11 +69,28 @@ def test_names_come_in_the_order_of_registration():
 
 
 def test_a_name_is_taken_once():
-    animals = Registry[str]("animal")
-    animals.register("cat")("the first")
-    with pytest.raises(ConfigError, match="animal 'cat' is already registered, as 'the first'"):
-        animals.register("cat")("the second")
-    assert animals.get("cat") == "the first"
+    animals = Registry[type]("animal")
+    first, second = type("First", (), {}), type("Second", (), {})
+    animals.register("cat")(first)
+    with pytest.raises(ConfigError, match=r"animal 'cat' is already registered, as .*First'>; choose another name"):
+        animals.register("cat")(second)
+    assert animals.get("cat") is first
+
+
+def test_a_definition_that_comes_again_replaces_the_earlier_one():
+    """As when a notebook's cell runs again, or a module is reloaded."""
+    animals, plain = Registry[type]("animal"), Registry[str]("plain animal")
+    for variant in (None, "wild"):
+        first, again = type("Cat", (), {}), type("Cat", (), {})
+        for entry in (first, again):
+            animals.register("cat", variant=variant)(entry)
+        assert animals.get("cat", variant or "default") is again
+    cell = "register('cat')(text)"
+    for module, text in (("mylab", "the first"), ("mylab", "the second")):
+        exec(cell, {"__name__": module, "register": plain.register, "text": text})
+    assert plain.get("cat") == "the second"
+    with pytest.raises(ConfigError, match="plain animal 'cat' is already registered, as 'the second'"):
+        exec(cell, {"__name__": "otherlab", "register": plain.register, "text": "the third"})
 
 
 def test_a_part_is_registered_under_a_name():
@@ -182,10 +199,10 @@ def test_a_variant_is_given_where_there_is_one_and_the_plain_entry_elsewhere():
 
 
 def test_a_variant_is_taken_once_and_needs_a_known_name():
-    animals = Registry[str]("animal")
-    animals.register("cat", variant="original")("the first")
-    with pytest.raises(ConfigError, match="animal 'cat' in variant 'original' is already registered, as 'the first'"):
-        animals.register("cat", variant="original")("the second")
+    animals = Registry[type]("animal")
+    animals.register("cat", variant="original")(type("First", (), {}))
+    with pytest.raises(ConfigError, match=r"animal 'cat' in variant 'original' is already registered, as .*First'>"):
+        animals.register("cat", variant="original")(type("Second", (), {}))
     with pytest.raises(ConfigError, match="unknown animal 'cat'"):
         animals.get("cat", variant="original")
 

@@ -124,6 +124,11 @@ def note(part: str, module: str) -> None:
         _digests[module] = _digest(module)
 
 
+def registrar(part: str) -> str | None:
+    """The module outside of ocssl that registered a part."""
+    return _registered.get(part)
+
+
 def modules_of(part: str, bases: Iterable[type]) -> set[str]:
     """The plugins behind a part: the module that registered it, and those of its base classes that registered any."""
     own = {_registered[part]} if part in _registered else set()

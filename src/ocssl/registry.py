@@ -122,7 +122,9 @@ class Registry(Generic[T]):
         self._left_out: set[str] = set()
 
     def register(self, name: str, *, variant: str | None = None, listed: bool = True) -> Callable[[T], T]:
-        """Decorator: register the decorated part as ``name``. A name can be registered once.
+        """Decorator: register the decorated part as ``name``, which can be registered once.
+
+        The same definition may come again, as from a notebook's cell or a reload: it replaces the earlier one.
 
         Args:
             variant: register it as this variant of ``name``, e.g. ``"authors"``.
@@ -134,17 +136,18 @@ class Registry(Generic[T]):
 
         def add(entry: T) -> T:
             self._check(name, entry)
+            module = sys._getframe(1).f_globals.get("__name__", plugins.SCRIPT)
             taken = self._entries.get(name) if variant is None else self._variants.get((name, variant))
-            if taken is not None:
+            if taken is not None and not self._comes_again(name, taken, entry, module):
                 what = f"'{name}'" if variant is None else f"'{name}' in variant '{variant}'"
-                raise ConfigError(f"{self.kind} {what} is already registered, as {taken!r}")
+                raise ConfigError(f"{self.kind} {what} is already registered, as {taken!r}; choose another name")
             if variant is not None:
                 self._variants[name, variant] = entry
             else:
                 self._entries[name] = entry
                 if not listed:
                     self._unlisted.add(name)
-            plugins.note(f"{self.kind} {name}", sys._getframe(1).f_globals.get("__name__", plugins.SCRIPT))
+            plugins.note(f"{self.kind} {name}", module)
             return entry
 
         return add
@@ -201,6 +204,12 @@ class Registry(Generic[T]):
         if name not in self._entries:
             plugins.import_plugins()
         return name in self._entries or name in self._announced()
+
+    def _comes_again(self, name: str, taken: object, entry: object, module: str) -> bool:
+        """Whether a part is what its module registered before: a class of the same name, or anything but a class."""
+        if isinstance(taken, type) and isinstance(entry, type):
+            return (taken.__module__, taken.__qualname__) == (entry.__module__, entry.__qualname__)
+        return plugins.registrar(f"{self.kind} {name}") == module
 
     def _check(self, name: str, entry: object) -> None:
         """Refuse a part of another kind, an incomplete one, and settings that cannot be read, close to the cause."""
