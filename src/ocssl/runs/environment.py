@@ -96,7 +96,7 @@ def revision() -> str:
     """
     package = Path(__file__).parents[1]
     try:
-        git = ["git", "-C", str(package)]
+        git = ["git", "--no-optional-locks", "-C", str(package)]  # a commit may be made meanwhile
         top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
         if Path(top.stdout.strip()) / "src" / "ocssl" != package.resolve():
             raise OSError("installed below another repository")
