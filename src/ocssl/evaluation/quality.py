@@ -115,18 +115,25 @@ def order_score(neighbours: Tensor, interval: Interval) -> float:
 
     The same neighbours ``(N, k)`` are counted under 200 random orders of the images. Around 0 for a shuffled stream.
     """
+    return _order_scores(neighbours, interval.gap, [interval.window])[0]
+
+
+def _order_scores(neighbours: Tensor, gap: int, windows: list[int]) -> list[float]:
+    """:func:`order_score` for each window, under the same random orders."""
     count = len(neighbours)
     draws = torch.Generator().manual_seed(0)
     near = neighbours.cpu()
 
-    def share(place: Tensor) -> Tensor:
+    def shares(place: Tensor) -> Tensor:
         apart = (place[near] - place[:, None]).abs()
-        counted = apart > interval.gap
-        return ((apart <= interval.window) & counted).sum() / counted.sum().clamp(min=1)
+        counted = apart > gap
+        within = torch.stack([((apart <= window) & counted).sum() for window in windows])
+        return within / counted.sum().clamp(min=1)
 
-    random = torch.stack([share(torch.randperm(count, generator=draws)) for _ in range(PERMUTATIONS)])
-    excess = float(share(torch.arange(count)) - random.mean())
-    return excess / max(float(random.std()), 1e-9)
+    random = torch.stack([shares(torch.randperm(count, generator=draws)) for _ in range(PERMUTATIONS)])
+    excess = shares(torch.arange(count)) - random.mean(0)
+    found: list[float] = (excess / random.std(0).clamp(min=1e-9)).tolist()
+    return found
 
 
 def find_order(pixels: FeatureMatrix, *others: FeatureMatrix) -> tuple[Interval, float]:
@@ -152,11 +159,12 @@ def find_order(pixels: FeatureMatrix, *others: FeatureMatrix) -> tuple[Interval,
     gap = max(1, count // 200)
     if float((apart <= gap).float().mean()) <= 0.5:
         gap = 0
-    rows = [nearest(features, gap=gap) for features in (pixels, *others)]
+    rows = [near if gap == 0 else nearest(pixels, gap=gap), *(nearest(features, gap=gap) for features in others)]
     shortest = gap + NEIGHBOURS // 2
-    tried = [Interval(gap, max(shortest, window)) for window in (0, count // 80, count // 40)]
-    found = {interval: max(order_score(one, interval) for one in rows) for interval in tried}
-    return max(found.items(), key=lambda entry: entry[1])
+    windows = [max(shortest, window) for window in (0, count // 80, count // 40)]
+    scores = [max(of_window) for of_window in zip(*(_order_scores(one, gap, windows) for one in rows), strict=True)]
+    z, window = max(zip(scores, windows, strict=True), key=lambda entry: entry[0])
+    return Interval(gap, window), z
 
 
 def raw_pixels(images: Tensor) -> Tensor:
