@@ -88,8 +88,7 @@ def diagnose_features(features: FeatureMatrix) -> dict[str, float]:
     if len(features) < MIN_ROWS:
         return {}
     rows = as_features(features, "features").float().cpu()
-    # Such small work only waits when it is spread over cores: 138 rows took 4.6 ms on one and 15.9 ms on two, with
-    # nothing else to do (benchmarks/diagnosis.py).
+    # Such small work takes several times longer when it is spread over cores.
     with _one_at_a_time, threads(1):
         return {"feature_std": feature_std(rows), "effective_rank": effective_rank(rows)}
 
