@@ -217,7 +217,8 @@ def recall(parts: dict[str, list[str]]) -> None:
     for module, names in parts.items():
         _recorded.update(dict.fromkeys(names, module))
         _failed.pop(module, None)
-        if module != SCRIPT and not all(name in _registered for name in names):
+        there = module in sys.modules and all(name in _registered for name in names)
+        if module != SCRIPT and not there:
             try:
                 import_plugin(module)
             except (Exception, SystemExit) as error:
