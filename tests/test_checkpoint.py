@@ -462,3 +462,15 @@ def test_tensors_that_vanish_while_they_are_read_are_a_checkpoint_error(tmp_path
     monkeypatch.setattr(checkpoint, "load_file", gone)
     with pytest.raises(CheckpointError, match="its file of tensors is missing"):
         checkpoint.read(tmp_path / "state", "learner")
+
+
+def test_a_state_that_is_replaced_while_it_is_read_is_read_anew(saved, monkeypatch) -> None:
+    check, newer = checkpoint.sha256, {"weights": torch.zeros(2)}
+
+    def replace_and_check(file: Path) -> str:
+        monkeypatch.undo()
+        checkpoint.write(saved, "learner", {"step": 4}, newer)
+        return check(file)
+
+    monkeypatch.setattr(checkpoint, "sha256", replace_and_check)
+    assert_holds(saved, {"step": 4}, newer)

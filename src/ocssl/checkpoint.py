@@ -133,8 +133,26 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, 
 
 
 def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The facts and tensors saved in the folder ``path``; tensors on the CPU."""
-    folder = Path(path)
+    """The facts and tensors saved in the folder ``path``, whose state may be replaced meanwhile; tensors on the CPU."""
+    index = Path(path) / f"{kind}.json"
+    while True:
+        before = _content(index)
+        try:
+            return _read(Path(path), kind)
+        except CheckpointError:
+            if _content(index) == before:
+                raise
+
+
+def _content(index: Path) -> bytes | None:
+    """What an index holds; None where it cannot be read."""
+    try:
+        return read_file(index)
+    except OSError:
+        return None
+
+
+def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     index = folder / f"{kind}.json"
     try:
         envelope = json.loads(read_file(index))
