@@ -320,8 +320,8 @@ class Learner:
         pixels = self._pixels(images)
         if self._begun and self._module is not None:
             raise ConfigError("fit cannot begin anew with a backbone of your own, which has learned; make a Learner")
-        if self._begun:
-            with self._lock:
+        with self._alone(), self._lock:
+            if self._begun:
                 self._begin()
         return self.partial_fit(pixels).flush()
 
@@ -488,12 +488,14 @@ class Learner:
         return made
 
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
-        """Everything but locks, of a moment between two minibatches; tensors share memory as the originals do."""
-        kept = ("_lock", "_learning", "_process")
+        """Everything but locks and executor, of a moment between two minibatches; tensors share memory as before."""
+        own = ("_lock", "_learning", "_process", "executor")  # captured graphs cannot be copied
         with self._lock:
-            return copy.deepcopy({name: value for name, value in vars(self).items() if name not in kept}, memo)
+            return copy.deepcopy({name: value for name, value in vars(self).items() if name not in own}, memo)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
-        train_state = self.train_state  # shares of the learning rate may be views of buffers, which pickle cuts off
+        train_state = self.train_state
+        self.executor = make_executor(self.config.execution, train_state)
+        # Shares of the learning rate may be views of buffers, which pickle cuts off.
         train_state.optimizer.divide(train_state.strategy.groups(train_state.encoder))

@@ -153,7 +153,7 @@ def test_a_second_thread_that_learns_is_refused(tmp_path: Path) -> None:
             refused.append(error)
 
     def meanwhile(learner: Learner) -> None:
-        for call in (lambda: learner.partial_fit(images), learner.flush):
+        for call in (lambda: learner.partial_fit(images), learner.flush, lambda: learner.fit(images)):
             thread = threading.Thread(target=again, args=(call,))
             thread.start()
             thread.join()

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import pickle
 from collections.abc import Callable, Iterator
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from time import sleep
 
 import pytest
@@ -131,6 +131,13 @@ def test_a_copy_goes_on_by_itself(strategy: str, duplicate: Callable[[ocssl.Lear
     twin.partial_fit(small_stream(20, seed=1))
     assert torch.equal(learner.encode(small_stream(3)), before)
     assert_same_networks(twin, learner.partial_fit(small_stream(20, seed=1)))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
+def test_a_copy_runs_its_steps_by_itself(duplicate: Callable[[ocssl.Learner], ocssl.Learner]) -> None:
+    learner = small_learner("er")
+    learner.executor.graph = Lock()  # as a graph that was captured, it cannot be copied
+    assert duplicate(learner).partial_fit(small_stream(8)).seen == 8
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
