@@ -33,6 +33,20 @@ def test_parquet_columns_go_by_other_names_too(tmp_path):
     assert_holds(source, [pixels(0), pixels(1)], [1, 0], ["cat", "dog"])
 
 
+@pytest.mark.parametrize(
+    ("binary", "text"),
+    [
+        (pa.large_binary(), pa.large_string()),
+        (pa.binary_view(), pa.string_view()),
+        (pa.dictionary(pa.int32(), pa.binary()), pa.dictionary(pa.int32(), pa.string())),
+    ],
+)
+def test_parquet_columns_of_every_type_for_bytes_and_texts_are_read(tmp_path, binary, text):
+    image, label = pa.array([png(pixels(0)), png(pixels(1))]).cast(binary), pa.array(["dog", "cat"]).cast(text)
+    pq.write_table(pa.table({"image": image, "label": label}), tmp_path / "a.parquet")
+    assert_holds(data.load(f"parquet:{tmp_path}"), [pixels(0), pixels(1)], [1, 0], ["cat", "dog"])
+
+
 def test_parquet_without_labels_has_none_and_minus_one_is_no_label(tmp_path):
     write_parquet(tmp_path / "a.parquet", [pixels(0)])
     assert_holds(data.load(f"parquet:{tmp_path}"), [pixels(0)])
@@ -430,6 +444,17 @@ def test_any_iterable_of_images_becomes_a_source():
     array = pixels(0)
     kinds = (each for each in [array, torch.from_numpy(chw(array).copy()), Image.fromarray(array), png(array)])
     assert_holds(data.from_iterable(kinds), [array] * 4)
+
+
+@pytest.mark.parametrize("made", [lambda array: array, torch.from_numpy])
+def test_an_iterable_may_use_one_array_for_all_its_images(made):
+    def frames():
+        grey = np.empty((8, 8), dtype=np.uint8)
+        for value in range(3):
+            grey[:] = value
+            yield made(grey)
+
+    assert data.from_iterable(frames()).images(range(3))[:, 0, 0, 0].tolist() == [0, 1, 2]
 
 
 def test_grey_and_transparent_arrays_become_rgb():

@@ -229,11 +229,14 @@ class _IterableReader(Reader):
 
 
 def _as_picture(image: object) -> Picture | BadImage:
+    """An image of the caller's; pixels are copied, since the next image may be written over them."""
     if isinstance(image, Tensor):
         if image.dtype != uint8:
             return BadImage(f"its pixels are {image.dtype}, not uint8")
         pixels = image.detach().cpu().numpy()
-        return pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
-    if isinstance(image, (np.ndarray, Image.Image, bytes, Path)):
+        return (pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels).copy()
+    if isinstance(image, np.ndarray):
+        return image.copy()
+    if isinstance(image, (Image.Image, bytes, Path)):
         return image
     return BadImage(f"it is a {type(image).__name__}, not an image")

@@ -167,7 +167,7 @@ def _rows_at_once(file: Path, columns: Sequence[str], most: int = ROWS_AT_ONCE) 
 def _holds_images(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return bool(kind.get_field_index("bytes") >= 0)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return _values(kind) in ("binary", "large_binary", "binary_view")
 
 
 def _holds_labels(schema: pa.Schema, name: str) -> bool:
@@ -178,8 +178,12 @@ def _holds_labels(schema: pa.Schema, name: str) -> bool:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return _values(kind) in ("string", "large_string", "string_view")
+
+
+def _values(kind: pa.DataType) -> str:
+    """The name of the type of a column's values, which a dictionary may hold."""
+    return str(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _class_names(schema: pa.Schema, label_column: str | None) -> tuple[str, ...]:
