@@ -107,6 +107,12 @@ def test_latex_tables_have_rows_of_equal_width_and_mark_the_best(report: Report)
         assert all(rule in body for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
 
 
+def test_latex_rows_do_not_begin_with_a_bracket_which_a_line_break_takes_for_its_own() -> None:
+    rows = tuple(TableRow(label, (Value(1.0),)) for label in ("first", "[2, 4] crops"))
+    text = to_latex(Table("", (TableColumn("Final"),), rows))
+    assert "\n{[}2, 4] crops & $1.00$" in text
+
+
 def test_latex_spells_every_greek_letter() -> None:
     assert escape(GREEK).isascii()
 
@@ -147,7 +153,7 @@ def test_any_table_has_the_same_numbers_in_every_format() -> None:
         r"| *&lt;plain>* | – | failed: \[red\] &amp; co |",
     ]
     assert r"a\textbar{}b\_c & $\mathbf{50.13} \pm {\scriptstyle 0.25}$ & finished \\" in to_latex(TABLE)
-    assert r"\textit{\textless{}plain\textgreater{}} & -- & failed: [red] \& co \\" in to_latex(TABLE)
+    assert r"\textit{\textless{}plain\textgreater{}} & -- & failed: {[}red] \& co \\" in to_latex(TABLE)
     assert to_csv(TABLE).splitlines() == [
         "trial,ours Final,ours Final std,state",
         "a|b_c,50.126,0.254,finished",
@@ -181,7 +187,7 @@ def test_every_format_says_what_bold_and_the_spread_are(three: Path) -> None:
 def test_latex_has_k_nn_and_forgetting_below_the_linear_probe(few: Path) -> None:
     for seed in (0, 1):
         path = few / CLA_E.format(seed)
-        measured = {"knn": Curve(final=30.0 + seed, avg=20.0, curve=[30.0 + seed]), "forgetting": 2.0}
+        measured = {"knn": Curve(final=30.0 + seed, avg=20.0, curve=[10.0 - seed, 30.0 + seed]), "forgetting": 2.0}
         path.write_text(read_result(path).model_copy(update=measured).to_json())
     first, second = re.findall(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", latex_report(read_report(few)), flags=re.S)
     assert "k-NN" not in first

@@ -26,7 +26,7 @@ NARROW = r"\scriptsize\setlength{\tabcolsep}{2pt}\medmuskip=0mu"
 
 SPECIAL = {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\\": r"\textbackslash{}"}
-SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {"[": "{[}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {"→": r"$\rightarrow$", "±": r"$\pm$", "−": "$-$", "–": "--", "’": "'"}
 SPECIAL |= {letter: rf"$\{command}$" for letter, command in zip(GREEK, COMMANDS.split(), strict=True)}
 SPECIAL |= dict(zip("οΑΒΕΖΗΙΚΜΝΟΡΤΧ", "oABEZHIKMNOPTX", strict=True))  # letters that look Latin have no command
