@@ -179,6 +179,33 @@ def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Pat
     assert floors == ["cifar100 untrained encoder, clean protocol", "cifar100 untrained encoder, authors’ protocol"]
 
 
+def test_compare_keeps_floors_of_several_crops_apart_but_not_those_without_an_encoder(
+    ocssl: Ocssl, tmp_path: Path
+) -> None:
+    files = [PUBLISHED / "cifar100-simsiam-er-fifo-high-clean-seed0.json", tmp_path / "ten.json"]
+    ten = json.loads(files[0].read_text())
+    ten["config"]["eval_crops"] = 10
+    files[1].write_text(json.dumps(ten))
+    code, said = ocssl("compare", *map(str, files), "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    floors = [row["run"] for row in read(tmp_path / "runs.csv") if row["run"].startswith("cifar100")]
+    assert floors == [
+        "cifar100 untrained encoder, eval_crops 1",
+        "cifar100 untrained encoder, eval_crops 10",
+        "cifar100 raw pixels",
+    ]
+
+
+def test_a_file_of_compared_runs_has_their_cbp_unrounded(ocssl: Ocssl, tmp_path: Path) -> None:
+    file = PUBLISHED / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json"
+    large = json.loads(file.read_text()) | {"cbp_spent": 123_456_789_012, "key": "another"}
+    (tmp_path / "large.json").write_text(json.dumps(large))
+    code, said = ocssl("compare", str(file), str(tmp_path / "large.json"), "-o", str(tmp_path / "runs.csv"))
+    assert code == 0, said
+    assert "3.72M" in said
+    assert [row["CBP"] for row in read(tmp_path / "runs.csv") if row["CBP"]] == ["3716016", "123456789012"]
+
+
 def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Path) -> None:
     code, said = ocssl("compare", *map(str, FIFO), "--differences", "best", "-o", str(tmp_path / "differences.csv"))
     assert code == 0, said

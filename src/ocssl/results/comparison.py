@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from ocssl.common.console import short_count
 from ocssl.results.build import KNN, NUMBERS, named_seeds
@@ -62,7 +61,8 @@ def comparison_table(title: str, groups: dict[str, Group]) -> Table:
     for label, group in groups.items():
         values = [Value.over(getattr(group, number), best=label in best[number]) for number in numbers]
         values += [Value.over(group.forgetting), named_seeds(group.runs)]
-        values += [Value(text=short_count(round(group.cbp or 0)))]
+        spent = round(group.cbp or 0)
+        values += [Value(spent, text=short_count(spent))]
         values += [Value(text=sparkline(group.curve["mean"] if group.curve else []))]
         rows.append(TableRow(label, tuple(values), ranked=label in ranked))
     for label, floor in _floors(groups):
@@ -87,13 +87,12 @@ def comparison_lines(groups: dict[str, Group]) -> list[Line]:
 def _floors(groups: dict[str, Group]) -> Iterator[tuple[str, Group]]:
     """Each floor that was measured, once for each data set, protocol, kind of images and way to measure it."""
     files = [file for group in groups.values() for file in group.files]
-    measured: dict[tuple[Any, ...], list[ResultFile]] = {}
+    measured: dict[tuple[str, str, str, str], list[ResultFile]] = {}
     for file in files:
         for name in file.result.references:
-            measured.setdefault((file.result.measure, name), []).append(file)
+            measured.setdefault((*file.result.measure[:3], name), []).append(file)
     protocols, images = ({getattr(file.result, name) for file in files} for name in ("protocol", "measured_on"))
-    for (measure, name), having in measured.items():
-        dataset, protocol, kind, _ = measure
+    for (dataset, protocol, kind, name), having in measured.items():
         label = [f"{dataset} {FLOORS.get(name, f'{name} encoder')}"]
         label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
         label += [f"{kind} images"] if len(images) > 1 else []

@@ -40,7 +40,7 @@ FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram":
 MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
 """Settings that every floor depends on, besides data set, protocol and images."""
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std", "weights")
-ENCODERS = {"untrained": NETWORK, "initial": (*NETWORK, "init_from")}
+ENCODERS = {"untrained": (*NETWORK, "eval_crops"), "initial": (*NETWORK, "eval_crops", "init_from")}
 """Floors that are an encoder before its first image, and the further settings that they depend on."""
 
 UNLISTED = "other"  # begins the ids of sections that are no table of the paper
@@ -269,14 +269,13 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
 
 
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
-    """The settings that a floor depends on, besides data set, protocol, images and crops; groups with a dot."""
-    earlier = {"conv1_init": "kaiming"}  # of results that are older than this setting
+    """The settings that a floor depends on, besides data set, protocol and images; groups with a dot."""
+    earlier = {"conv1_init": "kaiming", "eval_crops": 1}  # of results that are older than these settings
     given = {**earlier, **result.config, **result.overrides}  # of init_from the name, without the seed
     return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *ENCODERS.get(name, ()))})
 
 
 def _measured_like(result: Result, name: str) -> str:
     """All that a floor depends on: equal for results in which it is the same number, but for :data:`PROBE_NOISE`."""
-    settings = [*floor_settings(result, name).items()]
-    settings += [("eval_crops", result.crops)] if name in ENCODERS else []
+    settings = floor_settings(result, name)
     return repr((result.dataset, result.protocol, result.measured_on, settings))

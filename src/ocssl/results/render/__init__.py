@@ -92,7 +92,7 @@ def to_csv(table: Table) -> str:
 
 
 def _exact(number: float | None) -> str:
-    return "" if number is None else f"{number:.10g}"
+    return "" if number is None else str(number) if isinstance(number, int) else f"{number:.10g}"
 
 
 def write_csv(table: Table, path: Path, *, inputs: Iterable[Path] = (), force: bool = False) -> Path:
