@@ -76,6 +76,22 @@ def test_stagnation_is_of_the_stream_and_not_of_iid(base: Result, tmp_path: Path
     assert (comparison.where, comparison.text, comparison.seeds) == ("high CBP", "SCALE 0.0", 1)
 
 
+@pytest.mark.parametrize(
+    ("gains", "supports"),
+    [((0.2, 0.3, 0.4), True), ((2.2, 2.3, 2.4), False), ((0.0, 1.2, 3.0), None), ((0.5, 0.9, 1.1), None)],
+)
+def test_stagnation_is_open_where_the_interval_contains_its_limit(
+    base: Result, tmp_path: Path, gains: tuple[float, ...], supports: bool | None
+) -> None:
+    results = [
+        made(base, "passes-simsiam", f"cla-e-np{n_p}", 50 + gain * (n_p == 6), seed)
+        for seed, gain in enumerate(gains)
+        for n_p in (3, 6)
+    ]
+    (comparison,) = answers(tmp_path / "store", results)["passes"].comparisons
+    assert (comparison.supports, comparison.seeds) == (supports, 3)
+
+
 def test_downstream_and_pretraining(base: Result, tmp_path: Path) -> None:
     results = [
         made(base, "downstream-simsiam", row, final) for row, final in {"cla-r": 60, "er-fifo": 58, "iid": 61}.items()
