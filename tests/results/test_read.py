@@ -198,7 +198,7 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
         (CLA_E.read_text()[:700], "not whole JSON"),
         ("", "not whole JSON"),
         ("[" * 100_000, "not whole JSON"),
-        ("[1, 2]", "is not a complete result"),
+        ("[1, 2]", "is not a complete result: not a JSON object"),
         (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
         (json.dumps(without("key")), "is not a complete result: key"),
         (json.dumps(without("config", "protocol")), "complete result: config: the setting 'protocol' is missing"),
@@ -215,6 +215,12 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
         (json.dumps(content() | {"dataset": "svhn->cars"}), "dataset is svhn->cars, but the run trained on cifar100"),
         (json.dumps(content() | {"final": 61.0}), "final is 61.0, but the curve ends with 50.0"),
         (json.dumps(content() | {"curve": []}), "final is 50.0, but the curve ends with None"),
+        (json.dumps(content() | {"avg": 44.0}), "avg is 44.0, but the mean of the curve is 43."),
+        (
+            json.dumps(content() | {"knn": {"final": 9.0, "avg": None, "curve": [8.0]}}),
+            "knn: final is 9.0, but the curve",
+        ),
+        (json.dumps(content() | {"knn": {"final": 8.0, "avg": 7.0, "curve": [8.0]}}), "knn: avg is 7.0, but the mean"),
         (json.dumps(content() | {"borders": [9, 18]}), "the curve has 20 points, but borders only 2"),
         (json.dumps(content() | {"samples": 0}), "is not a complete result: samples"),
         (json.dumps(content(final=250.0)), "is not a complete result: final"),
@@ -223,7 +229,7 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
         (json.dumps(content(avg=math.inf)), "is not a complete result: avg"),
         (json.dumps(content() | {"references": {"untrained": math.nan}}), "is not a complete result: references"),
         (json.dumps(content() | {"train_seconds": math.nan}), "is not a complete result: train_seconds"),
-        (json.dumps(content() | {"format": 3}), "is not a complete result: format"),
+        (json.dumps(content() | {"format": 3}), "is of format 3, and this version of ocssl reads 1 and 2; upgrade it"),
         (OLD.read_text().replace('"strategy": "cla-e"', '"strategy": "cla-ee"'), "unknown strategy 'cla-ee'"),
     ],
 )
@@ -253,6 +259,18 @@ def test_results_that_disagree_are_reported_and_neither_counts(tmp_path: Path, o
         assert "results that disagree: Final 50.00 in 'results/mine.json' and 47.50 in 'results/yours.json'" in printed
     (results / "yours.json").unlink()
     assert cla_e(results).final == {0: 50.0, 1: 51.0}
+
+
+def test_results_that_disagree_by_knn_alone_do_not_count_and_one_without_knn_is_a_copy(tmp_path: Path) -> None:
+    put(tmp_path, "mine", content(final=50.0))
+    put(tmp_path, "none", content(final=50.0) | {"knn": None})
+    group = cla_e(tmp_path)
+    assert (group.problems, group.final, set(group.knn_final)) == ((), {0: 50.0}, {0})
+    put(tmp_path, "yours", content(final=50.0) | {"knn": {"final": 9.0, "avg": None, "curve": [9.0]}})
+    group = cla_e(tmp_path)
+    assert (group.final, group.knn_final) == ({}, {})
+    (problem,) = group.problems
+    assert f"k-NN Final {content()['knn']['final']:.2f} in '{tmp_path / 'mine.json'}' and" in problem.sentence
 
 
 def test_seeds_that_saw_different_streams_have_no_mean(tmp_path: Path, ocssl: Ocssl) -> None:

@@ -271,7 +271,7 @@ def test_no_file_of_a_report_names_a_folder_of_the_machine(one: Path, tmp_path: 
     (one / "broken.json").write_text("{")
     first = next(one.glob("*.json"))
     result = read_result(first)
-    again = result.model_copy(update={"final": 1.0, "curve": [*result.curve[:-1], 1.0]})
+    again = synthetic.again(result, 1.0)
     (one / "again.json").write_text(again.to_json())
     report = read_report(one)
     assert report.conflicting
@@ -284,7 +284,7 @@ def test_a_report_is_replaced_when_results_begin_or_cease_to_contradict_each_oth
     (path,) = one.glob("*.json")
     result = synthetic.again(read_result(path), lr=0.77)  # a row of no table of the paper's
     path.write_text(result.to_json())
-    again = result.model_copy(update={"final": 1.0, "curve": [*result.curve[:-1], 1.0]})
+    again = synthetic.again(result, 1.0)
     sizes = []
     for conflict in (False, True, False):
         if conflict:

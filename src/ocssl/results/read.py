@@ -12,7 +12,7 @@ from typing import Literal
 
 from ocssl.common.console import number_of, percent
 from ocssl.errors import ConfigError, DataError
-from ocssl.results.result import Protocol, Result, read_result
+from ocssl.results.result import Curve, Protocol, Result, read_result
 from ocssl.results.tables import Kind, PaperRow, Settings
 from ocssl.results.tuned import FOLDER, TunedFor, TunedValues, read_tuned
 
@@ -275,8 +275,16 @@ def _conflicts(files: Sequence[ResultFile]) -> dict[int, Problem]:
     found = {}
     for seed in {file.result.seed for file in files}:
         copies = [file for file in files if file.result.seed == seed]
-        if len({(file.result.final, file.result.avg, *file.result.curve) for file in copies}) > 1:
-            finals = " and ".join(f"{percent(file.result.final)} in '{file.path}'" for file in copies)
-            sentence = f"one run has results that disagree: Final {finals}; neither counts until one is removed"
-            found[seed] = Problem(tuple(file.path for file in copies), sentence)
+        linear = {file.path: file.result for file in copies}
+        near = {file.path: file.result.knn for file in copies if file.result.knn is not None}
+        if sentence := _disagreement("Final", linear) or _disagreement("k-NN Final", near):
+            found[seed] = Problem(tuple(linear), sentence)
     return found
+
+
+def _disagreement(name: str, measured: Mapping[Path, Result | Curve]) -> str:
+    """A sentence on results of one run with different numbers by a probe; empty where these are equal."""
+    if len({(one.final, one.avg, *one.curve) for one in measured.values()}) < 2:
+        return ""
+    finals = " and ".join(f"{percent(one.final)} in '{path}'" for path, one in measured.items())
+    return f"one run has results that disagree: {name} {finals}; neither counts until one is removed"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from math import isclose
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -63,12 +65,27 @@ Config = Annotated[
 ]
 
 
+def _check_curve(numbers: Curve | Result) -> None:
+    """Refuse a Final or Avg that is not that of the curve."""
+    final, avg, curve = numbers.final, numbers.avg, numbers.curve
+    end, mean = (curve[-1], fmean(curve)) if curve else (None, None)
+    if final != end:
+        raise ValueError(f"final is {final}, but the curve ends with {end}")
+    if avg is not None and (mean is None or not isclose(avg, mean, abs_tol=0.01)):
+        raise ValueError(f"avg is {avg}, but the mean of the curve is {percent(mean)}")
+
+
 class Curve(BaseModel):
     """Accuracies of one kind of probe along the stream, in percent."""
 
     final: Percent
     avg: Percent | None
     curve: list[Percent]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Curve:
+        _check_curve(self)
+        return self
 
 
 class Result(BaseModel):
@@ -152,9 +169,7 @@ class Result(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Result:
-        end = self.curve[-1] if self.curve else None
-        if self.final != end:
-            raise ValueError(f"final is {self.final}, but the curve ends with {end}")
+        _check_curve(self)
         if len(self.borders) < len(self.curve):
             raise ValueError(f"the curve has {len(self.curve)} points, but borders only {len(self.borders)}")
         if trained_on(self.dataset) != self.config["dataset"]:
@@ -284,7 +299,11 @@ def read_result(path: str | Path) -> Result:
 
 def _upgraded(content: Any) -> Any:
     """The content in today's format; files of format 1 are converted."""
-    if not isinstance(content, dict) or content.get("format", 1) != 1 or not isinstance(content.get("config"), dict):
+    if not isinstance(content, dict):
+        raise DataError("is not a complete result: not a JSON object")
+    if (version := content.get("format", 1)) not in (1, 2):
+        raise DataError(f"is of format {shown(version)}, and this version of ocssl reads 1 and 2; upgrade it")
+    if version == 2 or not isinstance(content.get("config"), dict):
         return content
     from ocssl.runs.format1 import upgrade
 
