@@ -303,7 +303,7 @@ def sharing(report: Report) -> Iterator[str]:
 def _groups(section: Section, ranked: bool) -> dict[str, Group]:
     """Those that were run, by label: rows with the paper's values and with ours."""
     return {
-        f"{section.label(row)}{', tuned' if group is not row.ours else ''}": group
+        section.group_label(row, group): group
         for row in section.rows
         for group in row.distinct
         if row.ranked == ranked and group.knn_final
