@@ -169,6 +169,13 @@ class Writing(ExperienceReplay):
         return {"small": scaled.mean()}
 
 
+class AddsZero(ExperienceReplay):
+    """Has a term of the loss, 0 on the CPU, where there is none."""
+
+    def penalty(self, step):
+        return {"none": torch.tensor(0.0)} if step.batch.slots is None else {}
+
+
 class InEvaluation(ExperienceReplay):
     """Trains with the running statistics that the network began with."""
 
@@ -254,6 +261,7 @@ def test_a_hook_that_returns_something_else_is_named(faulty, hook: str, returned
         (Masking, "reads values of a tensor on the host, by an index of booleans"),
         (Swapping, "copies numbers from the host, by an index that is a list, .* in the constructor, as a buffer"),
         (Writing, r"copies numbers from the host, by tensor\(\)"),
+        (AddsZero, r"terms \['none'\] of the loss are made on the CPU, .* leave them out"),
         (
             InEvaluation,
             r"running statistics of the backbone never changed, .* let encode\(\) pass views in training mode",

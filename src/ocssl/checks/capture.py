@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ocssl.batch import StepOutput
 from ocssl.checks.small import Build, small_stream
 from ocssl.learner import Learner
 
@@ -27,8 +28,14 @@ def can_be_captured(build: Build) -> None:
     def watched(part: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
             before, numbers = addresses(), dict(strategy.host_state())
-            with _OnDevice():
+            with _OnDevice() as watch:
                 result = part(*given)
+            losses = result.losses if isinstance(result, StepOutput) else {}
+            apart = [name for name, loss in losses.items() if loss.data_ptr() in map(Tensor.data_ptr, watch.numbers)]
+            assert not apart, (
+                f"terms {apart} of the loss are made on the CPU, and cannot be added to the others on a GPU; leave "
+                "them out, or compute them from step.features"
+            )
             replaced = [name for name, address in addresses().items() if before.get(name, address) != address]
             assert not replaced, (
                 f"a step replaces {replaced[:5]}, but a captured step goes on with the old tensors; change them in "
@@ -105,7 +112,11 @@ EAGER = "give execution='eager' here and in training"
 
 
 class _OnDevice(TorchFunctionMode):
-    """Refuses calls that read values on the host, copy from it, or make CPU tensors."""
+    """Refuses calls that read values on the host, copy from it, or make CPU tensors, except of one number.
+
+    Attributes:
+        numbers: tensors of one number on the CPU, which may be a factor on a GPU, for example.
+    """
 
     reading = "item", "tolist", "cpu", "numpy", "equal", "nonzero", "argwhere", "masked_select", "unique", "bincount"
     converting = "__bool__", "__int__", "__float__", "__index__"
@@ -117,6 +128,10 @@ class _OnDevice(TorchFunctionMode):
     norms = "norm", "linalg_norm", "linalg_matrix_norm"
     copying = "tensor", "as_tensor", "asarray", "new_tensor"
     making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[Tensor] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = function.__name__, kwargs or {}
@@ -131,8 +146,10 @@ class _OnDevice(TorchFunctionMode):
             f"a step copies numbers from the host, by {copied}, and cannot be captured as a CUDA graph; make the "
             f"tensor in the constructor, as a buffer, or {EAGER}"
         )
-        elsewhere = name in self.making and kwargs.get("device") is None and result.ndim > 0
-        assert not elsewhere, (
+        elsewhere = name in ("tensor", *self.making) and kwargs.get("device") is None
+        if elsewhere and result.ndim == 0:
+            self.numbers.append(result)
+        assert not (elsewhere and result.ndim), (
             f"a step makes a tensor on the CPU, by {name}() without device, and fails on a GPU; give the device of a "
             "tensor at hand, as device=features.device"
         )
