@@ -369,7 +369,7 @@ class Learner:
             self.train_state.group.on_main(lambda: checkpoint.write(path, "learner", facts, tensors))
 
     @classmethod
-    def load(cls, path: str | Path, *, backbone: nn.Module | None = None, **overrides: Any) -> Learner:
+    def load(cls, path: str | Path, *, backbone: nn.Module | str | None = None, **overrides: Any) -> Learner:
         """A learner that goes on exactly where the saved one was.
 
         Args:
@@ -386,6 +386,8 @@ class Learner:
                 "ocssl.export.load reads its encoder; the learner of a run is in checkpoints/NUMBER/learner"
             )
         facts, tensors = checkpoint.read(path, "learner")
+        if isinstance(backbone, str):  # a setting like any other
+            backbone, overrides = None, {**overrides, "backbone": backbone}
         plugins = recall_saved(facts.get("plugins"), f"'{path}'")
         refuse_unknown(overrides, settings())
         if overrides.get("device") is not None:
