@@ -197,6 +197,10 @@ def test_runs_that_disagree_about_the_untrained_encoder_leave_its_row_without_th
         ("[1, 2]", "is not a complete result: not a JSON object"),
         (json.dumps({"strategy": "cla-e", "protocol": "clean"}), "is not a complete result"),
         (json.dumps(without("key")), "is not a complete result: key"),
+        (
+            json.dumps(content() | {"mood": 1}),
+            "is not a complete result: mood: unknown to this version of ocssl; upgrade it",
+        ),
         (json.dumps(without("config", "protocol")), "complete result: config: the setting 'protocol' is missing"),
         (json.dumps(content() | {"final": "fifty"}), "is not a complete result: final"),
         (json.dumps(content() | {"hardware": {"threads": "many"}}), "threads must be a whole number, not 'many'"),

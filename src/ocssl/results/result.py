@@ -288,6 +288,8 @@ def read_result(path: str | Path) -> Result:
         first = error.errors()[0]
         where = "".join(f"{step}: " for step in first["loc"][:1])
         reason = first.get("ctx", {}).get("error", first["msg"])
+        if first["type"] == "extra_forbidden":
+            reason = "unknown to this version of ocssl; upgrade it"
         raise DataError(f"'{file}' is not a complete result: {where}{reason}") from error
     except OSError as error:
         raise DataError(unreadable(file, error)) from error
