@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -95,7 +96,7 @@ class Graphs:
             for root in (state.encoder, state.strategy):
                 for layer in root.modules():
                     if isinstance(layer, Dropout):  # torch.compile does not draw from a given generator
-                        layer.dropped = torch.compiler.disable(layer.dropped)  # type: ignore[method-assign]
+                        _wrap(layer, "dropped", torch.compiler.disable)
             for module in _networks(state):
                 module.compile(dynamic=False)
             parts = (
@@ -107,8 +108,7 @@ class Graphs:
                 (state, "check_losses"),
             )
             for owner, name in parts:
-                if (function := getattr(owner, name, None)) is not None:  # one of yours may have no such part
-                    setattr(owner, name, torch.compile(function, dynamic=False))
+                _wrap(owner, name, partial(torch.compile, dynamic=False))
 
     def before_passes(self, stream: Tensor) -> None:
         """Before the passes."""
@@ -190,6 +190,12 @@ def make_executor(name: str, state: TrainState) -> Executor:
     if state.device.type != "cuda":
         raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{state.device}'")
     return Graphs(state, compile=name == "compiled")
+
+
+def _wrap(owner: object, name: str, wrapper: Callable[[Any], Any]) -> None:
+    """Wrap a method of one object, where its class has it; an earlier wrapping, as of a copy's original, is undone."""
+    if (method := getattr(type(owner), name, None)) is not None:
+        setattr(owner, name, wrapper(MethodType(method, owner)))
 
 
 def _kernels(state: TrainState, search: bool = True) -> AbstractContextManager[object]:

@@ -14,6 +14,7 @@ import torch
 
 import ocssl
 from ocssl.checks import small_learner, small_stream
+from ocssl.execution import _wrap
 from ocssl.export import load, of_learner, publish
 
 
@@ -131,6 +132,21 @@ def test_a_copy_goes_on_by_itself(strategy: str, duplicate: Callable[[ocssl.Lear
     twin.partial_fit(small_stream(20, seed=1))
     assert torch.equal(learner.encode(small_stream(3)), before)
     assert_same_networks(twin, learner.partial_fit(small_stream(20, seed=1)))
+
+
+def test_a_compiled_method_of_a_copy_is_that_of_the_copy() -> None:
+    class Counter:
+        count = 0
+
+        def add(self) -> None:
+            self.count += 1
+
+    original = Counter()
+    _wrap(original, "add", lambda add: lambda: add())  # a function is not copied with its object, as compiled ones are
+    copied = copy.deepcopy(original)
+    _wrap(copied, "add", lambda add: lambda: add())
+    copied.add()
+    assert (original.count, copied.count) == (0, 1)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, repickled])
