@@ -35,6 +35,7 @@ from ocssl.step import boundary, on_host
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
+FORKED_WAIT = 60.0  # seconds for a lock that a fork copied
 
 
 class LearnerSnapshot(NamedTuple):
@@ -194,7 +195,7 @@ class Learner:
 
     def boundary(self) -> Learner:
         """Say that an experience has ended. Only CaSSLe-like strategies listen; images that wait keep waiting."""
-        with self._lock:
+        with self.lock():
             boundary(self.train_state)
         return self
 
@@ -203,7 +204,7 @@ class Learner:
 
         An encoder is often better at the end of an anneal than on the plateau before.
         """
-        with self._lock:
+        with self.lock():
             self.train_state.optimizer.anneal()
         return self
 
@@ -218,7 +219,7 @@ class Learner:
         What waits is always exactly what was not trained on, so a callback or a thread may save the learner.
         """
         size = self.config.stream_batch
-        with self._lock:
+        with self.lock():
             stream, self._pending = self._pending[:size], self._pending[size:]
             self._fit(stream)
 
@@ -281,7 +282,7 @@ class Learner:
         lower = train_state.autocast is not None and not full_precision
         autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
         room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
-        with self._lock, room, autocast, evaluating(network):
+        with self.lock(), room, autocast, evaluating(network):
             chunks = []
             for chunk in pixels.split(batch):
                 plain = train_state.augment.normalize(chunk.to(train_state.device, non_blocking=True))
@@ -297,9 +298,18 @@ class Learner:
         """
         return self.train_state.deployed
 
-    def lock(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """While this is open, between two minibatches, no other thread trains: what is read of the network is whole."""
-        return self._lock
+        forked = self._process != os.getpid()  # a thread that learned at the fork is not there to open the lock
+        if not self._lock.acquire(timeout=FORKED_WAIT if forked else -1):
+            raise ConfigError(
+                "this learner was learning when a fork copied it; load a saved one here, or start the process by spawn"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @property
     def losses(self) -> dict[str, float]:
@@ -320,7 +330,7 @@ class Learner:
         pixels = self._pixels(images)
         if self._begun and self._module is not None:
             raise ConfigError("fit cannot begin anew with a backbone of your own, which has learned; make a Learner")
-        with self._alone(), self._lock:
+        with self._alone(), self.lock():
             if self._begun:
                 self._begin()
         return self.partial_fit(pixels).flush()
@@ -363,7 +373,7 @@ class Learner:
 
         In a group of processes each calls this, and the first one writes; a group of any size can load it.
         """
-        with self._lock:
+        with self.lock():
             self.check_finite()
             facts, tensors = self._facts(), self._tensors()
             self.train_state.group.on_main(lambda: checkpoint.write(path, "learner", facts, tensors))
@@ -423,7 +433,7 @@ class Learner:
 
     def snapshot(self) -> LearnerSnapshot:
         """What training has changed so far, copied to the CPU, for :meth:`go_back`."""
-        with self._lock:
+        with self.lock():
             self.check_finite()
             tensors = {name: tensor.detach().cpu().clone() for name, tensor in self._trained().items()}
             return LearnerSnapshot(dict(self.train_state.strategy.host_state()), tensors)
@@ -435,7 +445,7 @@ class Learner:
         features, which belong to the weights. Where an average is deployed, training goes on from it: the weights that
         it was made of would move it on, at any learning rate. This learner is of no use afterwards.
         """
-        with self._lock:
+        with self.lock():
             facts = {**self._facts(), "strategy": snapshot.strategy}
             settings = {**facts["config"], **({} if self._module is None else {"backbone": self._module}), **changes}
             learner = self._restored(settings, facts, {**self._tensors(), **snapshot.tensors})
@@ -492,7 +502,7 @@ class Learner:
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
         """Everything but locks and executor, of a moment between two minibatches; tensors share memory as before."""
         own = ("_lock", "_learning", "_process", "executor")  # captured graphs cannot be copied
-        with self._lock:
+        with self.lock():
             return copy.deepcopy({name: value for name, value in vars(self).items() if name not in own}, memo)
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import pickle
+import signal
 from collections.abc import Callable, Iterator
 from threading import Event, Lock, Thread
 from time import sleep
@@ -13,7 +15,9 @@ import pytest
 import torch
 
 import ocssl
+from ocssl import learner as learner_module
 from ocssl.checks import small_learner, small_stream
+from ocssl.errors import ConfigError
 from ocssl.execution import _wrap
 from ocssl.export import load, of_learner, publish
 
@@ -78,6 +82,32 @@ def test_what_another_thread_saves_is_a_state_between_two_minibatches(tmp_path) 
         if resumed.pending:
             resumed.partial_fit(small_stream(1))
             assert_same_networks(learner, resumed)
+
+
+def test_a_fork_while_another_thread_learns_leaves_no_learner_that_waits_for_ever(monkeypatch) -> None:
+    learner, closed, over = small_learner("er"), Event(), Event()
+    monkeypatch.setattr(learner_module, "FORKED_WAIT", 0.1)
+
+    def hold() -> None:
+        with learner.lock():
+            closed.set()
+            over.wait(30)
+
+    holding = Thread(target=hold)
+    holding.start()
+    closed.wait(30)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        try:
+            learner.transform(small_stream(1))
+        except ConfigError as error:
+            os._exit(3 if "was learning when a fork copied it" in str(error) else 1)
+        os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    over.set()
+    holding.join()
+    assert code == 3
 
 
 def test_encoders_that_another_thread_takes_out_or_publishes_are_of_a_moment_between_two_minibatches(tmp_path) -> None:
