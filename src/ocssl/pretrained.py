@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ocssl import checkpoint
 from ocssl.common.checkpoints import CheckpointFolder
 from ocssl.common.files import not_a_path, read_file
-from ocssl.errors import CheckpointError, ConfigError, first_misfit, unreadable
+from ocssl.errors import CheckpointError, ConfigError, first_misfit
 from ocssl.imaging import Fit
 from ocssl.nn import backbones
 from ocssl.nn.backbones import InputSpec, inputs_of, is_factory, timm_model
@@ -431,7 +431,7 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = _tensors(path)
     else:
         folder, kind = _find(path)
-        facts, tensors = _read(folder, kind)
+        facts, tensors = checkpoint.read(folder, kind)
         if kind == "learner":
             recall_saved(facts.get("plugins"), f"'{folder}'")
             settings = facts["config"] if "config" in facts else facts["parameters"]
@@ -463,18 +463,3 @@ def _find(path: Path) -> tuple[Path, str]:
         if (folder / "learner.json").exists():
             return folder, "learner"
     raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
-
-
-def _read(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    index = folder / f"{kind}.json"
-    while True:
-        try:
-            before = read_file(index)
-        except OSError as error:
-            raise CheckpointError(unreadable(index, error)) from error
-        try:
-            return checkpoint.read(folder, kind)
-        except (CheckpointError, RuntimeError) as error:  # torch's, for a file that is deleted while it is mapped
-            # A newer state may have just replaced the file that the index named.
-            if not index.exists() or read_file(index) == before:
-                raise CheckpointError(str(error)) from error
