@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from inspect import Signature
 from pathlib import Path
-from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +19,7 @@ from ocssl.batch import StepOutput
 from ocssl.budget import Budget
 from ocssl.build import build, seed_for
 from ocssl.common.console import progress_bar, warn
+from ocssl.common.locks import LearnerLocks
 from ocssl.config import LearnerConfig, parse_learner, settings, signature, with_changes
 from ocssl.device import oom_guard, pick_device
 from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
@@ -35,7 +34,6 @@ from ocssl.step import boundary, on_host
 from ocssl.version import __version__
 
 CHECK_EVERY = 100  # stream minibatches between two checks of the losses on a GPU, each of which waits for the device
-FORKED_WAIT = 60.0  # seconds for a lock that a fork copied
 
 
 class LearnerSnapshot(NamedTuple):
@@ -98,9 +96,7 @@ class Learner:
         if not restored:
             settings = with_source(settings, self._module)
         self.config = parse_learner(settings, own_backbone=self._module is not None)
-        self._lock = RLock()  # held while the networks are trained, or in evaluation mode, or written
-        self._learning = Lock()  # held by the one call of partial_fit that cuts the stream
-        self._process = os.getpid()
+        self._locks = LearnerLocks()
         self._begin(restored=restored)
 
     def _begin(self, *, restored: bool = False) -> None:
@@ -148,7 +144,7 @@ class Learner:
             progress: show a bar on stderr.
         """
         pixels = self._pixels(images)
-        with self._alone(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
+        with self._locks.learning(), progress_bar("learning", len(pixels) + self.pending, show=progress) as advance:
             with self._oom_guard(f"{len(pixels):,}", "send fewer of them at once"):
                 arrived = pixels.to(self.train_state.device, non_blocking=True)
                 self._pending = torch.cat([self._pending, self.train_state.group.concatenate(arrived)])
@@ -163,23 +159,6 @@ class Learner:
     def _pixels(self, images: Images) -> Tensor:
         return as_uint8(images, self.config.image_size, self.config.fit, self.config.pixel_range)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Refuse a second call that learns: both would take the same waiting images.
-
-        A learner that a fork copied is refused, too: a lock that was closed at the fork is never opened there.
-        """
-        if self._process != os.getpid():
-            raise ConfigError(
-                "this learner was copied by a fork; load a saved one there, or start the process by spawn"
-            )
-        if not self._learning.acquire(blocking=False):
-            raise ConfigError("this learner is learning in another thread, or in a callback; one call at a time learns")
-        try:
-            yield
-        finally:
-            self._learning.release()
-
     def flush(self) -> Learner:
         """Train on the images that wait for a full minibatch, as a smaller one.
 
@@ -188,7 +167,7 @@ class Learner:
         single = self.pending % self.config.stream_batch == 1
         if single and self.config.variant == "authors" and not self.train_state.joint_views:
             raise InputError("one waiting image cannot be trained on in variant authors; send at least one more first")
-        with self._alone():
+        with self._locks.learning():
             while self.pending:
                 self._fit_next()
         return self
@@ -298,18 +277,9 @@ class Learner:
         """
         return self.train_state.deployed
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """While this is open, between two minibatches, no other thread trains: what is read of the network is whole."""
-        forked = self._process != os.getpid()  # a thread that learned at the fork is not there to open the lock
-        if not self._lock.acquire(timeout=FORKED_WAIT if forked else -1):
-            raise ConfigError(
-                "this learner was learning when a fork copied it; load a saved one here, or start the process by spawn"
-            )
-        try:
-            yield
-        finally:
-            self._lock.release()
+        return self._locks.step()
 
     @property
     def losses(self) -> dict[str, float]:
@@ -330,7 +300,7 @@ class Learner:
         pixels = self._pixels(images)
         if self._begun and self._module is not None:
             raise ConfigError("fit cannot begin anew with a backbone of your own, which has learned; make a Learner")
-        with self._alone(), self.lock():
+        with self._locks.learning(), self.lock():
             if self._begun:
                 self._begin()
         return self.partial_fit(pixels).flush()
@@ -501,12 +471,12 @@ class Learner:
 
     def _copied(self, memo: dict[int, Any]) -> dict[str, Any]:
         """Everything but locks and executor, of a moment between two minibatches; tensors share memory as before."""
-        own = ("_lock", "_learning", "_process", "executor")  # captured graphs cannot be copied
+        own = ("_locks", "executor")  # captured graphs cannot be copied
         with self.lock():
             return copy.deepcopy({name: value for name, value in vars(self).items() if name not in own}, memo)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock(), _learning=Lock(), _process=os.getpid())
+        vars(self).update(state, _locks=LearnerLocks())
         train_state = self.train_state
         self.executor = make_executor(self.config.execution, train_state)
         # Shares of the learning rate may be views of buffers, which pickle cuts off.

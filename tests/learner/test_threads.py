@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import ocssl
-from ocssl import learner as learner_module
 from ocssl.checks import small_learner, small_stream
+from ocssl.common import locks
 from ocssl.errors import ConfigError
 from ocssl.execution import _wrap
 from ocssl.export import load, of_learner, publish
@@ -86,7 +86,7 @@ def test_what_another_thread_saves_is_a_state_between_two_minibatches(tmp_path) 
 
 def test_a_fork_while_another_thread_learns_leaves_no_learner_that_waits_for_ever(monkeypatch) -> None:
     learner, closed, over = small_learner("er"), Event(), Event()
-    monkeypatch.setattr(learner_module, "FORKED_WAIT", 0.1)
+    monkeypatch.setattr(locks, "FORKED_WAIT", 0.1)
 
     def hold() -> None:
         with learner.lock():
