@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ocssl.config import parse_learner
 from ocssl.results.published import hyperparameters
+from ocssl.results.tuned import read_tuned
 from ocssl.runs.presets import resolve
 
-ROWS = ("cassle", "cassle-r", "finetune", "lump", "er", "minred", "cla-b", "cla-r", "cla-e", "scale", "osiris-r")
+ROWS = ("cassle", "cassle-r", "finetune", "lump", "er", "minred", "cla-r", "cla-e", "scale", "osiris-r")
 
 
 @pytest.mark.parametrize("strategy", ROWS)
@@ -20,6 +23,13 @@ def test_the_learning_rate_is_the_one_tuned_for_the_strategy_and_the_size_of_its
     for paper in filter(None, (low, high)):  # the paper has no high budget for those that train on the stream alone
         config = parse_learner({"strategy": strategy, "batch": int(paper["b"])})
         assert config.to_dict()["lr"] == float(paper["lr"]), paper["b"]
+
+
+def test_cla_b_has_what_our_own_sweep_chose() -> None:
+    _, tuned = read_tuned(Path(__file__).parents[1] / "results" / "tuned" / "views@cifar100@clean.yaml")
+    config = parse_learner({"strategy": "cla-b"})
+    assert (config.batch, config.joint_views) == (10, False)  # as in the sweep
+    assert {name: config.to_dict()[name] for name in ("lr", "omega")} == tuned["cla-b"]
 
 
 @pytest.mark.parametrize(

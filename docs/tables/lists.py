@@ -163,21 +163,33 @@ def views(report: Report) -> Iterator[str]:
 
 
 def switches(report: Report) -> Iterator[str]:
-    """What each single change does at the low budget, over common seeds."""
+    """What each single change does at the low budget, over all strategies and common seeds and for each strategy."""
     for section in sections(report, "switches"):
         rows = {row.name: row for row in section.rows}
         strategies = [name.removesuffix("-usual") for name in rows if name.endswith("-usual")]
-        for mark in dict.fromkeys(name.removeprefix(f"{one}-") for one in strategies for name in rows if one in name):
-            said = []
-            for strategy in strategies if mark != "usual" else []:
-                row, usual = rows[f"{strategy}-{mark}"], rows[f"{strategy}-usual"]
-                changes = [compared(row.ours, usual.ours, number) for number in NUMBERS]
-                if None not in changes:
-                    label, _, what = row.label.partition(", ")
-                    points = " and ".join(signed(points) for points in changes if points is not None)
-                    said.append(f"{label} {points} ({seeds_said(row.ours.runs.keys() & usual.ours.runs.keys())})")
-            if said:
-                yield f"{what}: {', '.join(said)}."
+        marks = [name.removeprefix(f"{strategies[0]}-") for name in rows if name.startswith(strategies[0])]
+        for mark in marks[1:]:
+            pairs = [(rows[f"{one}-{mark}"], rows[f"{one}-usual"].ours) for one in strategies]
+            pairs = [(row, usual) for row, usual in pairs if row.ours.runs.keys() & usual.runs.keys()]
+            if not pairs:
+                continue
+            said = [" and ".join(with_interval(_over_all(pairs, number)) for number in NUMBERS)]
+            for row, usual in pairs:
+                points = " and ".join(signed(_over_all([(row, usual)], number).mean) for number in NUMBERS)
+                seeds = seeds_said(row.ours.runs.keys() & usual.runs.keys())
+                said.append(f"{row.label.partition(', ')[0]} {points} ({seeds})")
+            yield f"{pairs[0][0].label.partition(', ')[2]}: {', '.join(said)}."
+
+
+def _over_all(pairs: Iterable[tuple[Row, Group]], number: str) -> Difference:
+    """The mean of rows less the usual ones, paired by row and seed."""
+    changed, usual = {}, {}
+    for row, other in pairs:
+        changed.update({(row.name, seed): value for seed, value in getattr(row.ours, number).items()})
+        usual.update({(row.name, seed): value for seed, value in getattr(other, number).items()})
+    difference = paired_difference(changed, usual)
+    assert difference is not None
+    return difference
 
 
 def cla_b(report: Report) -> Iterator[str]:

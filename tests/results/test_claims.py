@@ -270,7 +270,7 @@ def test_the_summary_names_rows_that_forget_as_little(base: Result, tmp_path: Pa
 
 def test_the_summary_says_where_the_highest_mean_is_of_few_seeds() -> None:
     said = summary(read_report(PUBLISHED).sections)
-    (one_seed,) = [text for text in said if "low CBP, SimSiam, authors" in text]
+    (one_seed,) = [text for text in said if "high CBP, SimSiam, authors" in text]
     (three,) = [text for text in said if "high CBP, SimSiam, clean" in text]
     assert one_seed.count("1 seed") == 1  # said once for all numbers
     assert "protocol, 1 seed. Highest: " in one_seed

@@ -26,9 +26,9 @@ from ocssl.strategies.authors import (
 )
 
 STREAM, REPLAY = slice(0, 3), slice(3, 8)
-CASES = [(ClaB, STREAM, 0.1), (ClaE, REPLAY, 0.3), (CaSSLe, STREAM, 1.0), (CaSSLeR, REPLAY, 1.0), (Pfr, STREAM, 1.0)]
+CASES = [(ClaB, STREAM, 1.0), (ClaE, REPLAY, 0.3), (CaSSLe, STREAM, 1.0), (CaSSLeR, REPLAY, 1.0), (Pfr, STREAM, 1.0)]
 AUTHORS = [
-    (ClaBAuthors, STREAM, 0.1),
+    (ClaBAuthors, STREAM, 1.0),
     (ClaEAuthors, REPLAY, 0.3),
     (CaSSLeAuthors, STREAM, 1.0),
     (CaSSLeRAuthors, REPLAY, 1.0),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 LEVEL = 0.95
 LEAST_SEEDS = 3
@@ -35,14 +38,16 @@ class Difference:
 
 
 def paired_difference(
-    first: Mapping[int, float], second: Mapping[int, float], level: float = LEVEL
+    first: Mapping[K, float], second: Mapping[K, float], level: float = LEVEL
 ) -> Difference | None:
     """The mean of ``first - second`` over common seeds, and its t-interval of that level; None without a common seed.
+
+    Values over several rows are paired by row and seed.
 
     >>> paired_difference({0: 2.0, 1: 3.0, 2: 5.0}, {0: 1.0, 1: 1.0, 2: 2.0, 7: 0.0}).mean
     2.0
     """
-    differences = [first[seed] - second[seed] for seed in first if seed in second]
+    differences = [first[key] - second[key] for key in first if key in second]
     n = len(differences)
     if n == 0:
         return None
