@@ -37,9 +37,7 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def paired_difference(
-    first: Mapping[K, float], second: Mapping[K, float], level: float = LEVEL
-) -> Difference | None:
+def paired_difference(first: Mapping[K, float], second: Mapping[K, float], level: float = LEVEL) -> Difference | None:
     """The mean of ``first - second`` over common seeds, and its t-interval of that level; None without a common seed.
 
     Values over several rows are paired by row and seed.
