@@ -100,6 +100,18 @@ def test_tuning_stops_at_its_time_and_goes_on_from_the_small_files(
     assert yaml.safe_load((place / "best.yaml").read_text())["from_start"] in (False, True)
 
 
+def test_failed_configurations_are_counted_and_the_command_says_so(
+    ocssl: Ocssl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(read_yaml("tables")["tuning"]["low"], "finetune", {"lr": [0.01, 1e30]})
+    code, said = ocssl("paper", "tune", "views", "--dataset", "shapes", "--rows", "finetune", *CHANGES, "-q")
+    assert code == 1
+    place = Path("results/tuning/views-clean/finetune")
+    assert f"finetune: 1 of 2 configurations failed; '{place}/table.md' says why" in said
+    assert f"--tuned {place}/best.yaml" in said
+    assert "failed: " in (tmp_path / place / "table.md").read_text()
+
+
 def test_rows_without_a_grid_and_another_protocol_are_refused(ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "tune", "tau")
     assert (code, "none of these rows has a grid" in said) == (2, True)

@@ -307,8 +307,13 @@ def tune(
         return
     in_time = {place: plan for place, plan in plans.items() if left[place] == 0 or time.monotonic() < stop_at}
     best: list[Path] = []
+    failed = 0
     for place, log in run_sweeps(in_time, runner, line_printer(quiet=quiet), stop_at=stop_at).items():
         chosen = log.best()
+        if failures := log.failed:
+            failed += failures
+            many, why = f"{failures} of {len(log.trials)} configurations failed", f"'{place / 'table.md'}' says why"
+            typer.echo(f"{place.name}: {many}; {why}", err=True)
         if chosen is not None and not any(trial.state == "open" for trial in log.trials):
             best.append(place / "best.yaml")
             for sentence in at_edges(plans[place], chosen):
@@ -320,6 +325,8 @@ def tune(
         words = ["ocssl paper run", paper.id, *_data_set_option(paper, where), "--protocol", protocol]
         words += [f"--tuned {quote(str(file))}" for file in best]
         typer.echo(f"run with these: {' '.join(words)}")
+    if failed:
+        raise typer.Exit(1)
 
 
 def _print_grid(plan: Sweep, place: Path) -> int:

@@ -74,7 +74,7 @@ def sweep(
         return
     if (best := log.best()) is not None:
         _print_best(plan, log, best, place)
-    if failed := sum(trial.state == "failed" for trial in log.trials):
+    if failed := log.failed:
         typer.echo(f"{failed} of {len(log.trials)} configurations failed; the table says why", err=True)
         raise typer.Exit(1)
 

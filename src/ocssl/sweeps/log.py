@@ -126,6 +126,11 @@ class TrialLog:
         trial.scores[place], trial.cbp[place], trial.reasons[place] = score, cbp, reason
         self._write()
 
+    @property
+    def failed(self) -> int:
+        """How many trials failed."""
+        return sum(trial.state == "failed" for trial in self.trials)
+
     def best(self) -> Trial | None:
         """The trial with the highest score, the earliest of equals."""
         done = [trial for trial in self.trials if trial.score is not None]
