@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 from ocssl.distributed import current
-from ocssl.errors import ConfigError, OutOfMemoryError
+from ocssl.errors import ConfigError, DeviceError, OutOfMemoryError
 
 _SIGNS = ("DefaultCPUAllocator", "ALLOC_FAILED")  # torch's own on a CPU; cuBLAS and cuDNN, which want workspaces
 
@@ -29,7 +29,7 @@ def pick_device(name: str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).split("\n")[0]
-        raise ConfigError(f"device '{name}' cannot be used: {reason}") from error
+        raise DeviceError(f"device '{name}' cannot be used: {reason}; 'auto' takes one that can") from error
     return device
 
 

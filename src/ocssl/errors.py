@@ -24,6 +24,10 @@ class ConfigError(OcsslError, ValueError):
     """A setting that cannot be: an unknown name, a value out of range, two settings that exclude each other."""
 
 
+class DeviceError(ConfigError):
+    """A device that is not there, or what it cannot do."""
+
+
 class BusyError(ConfigError):
     """Another process is working in a folder."""
 

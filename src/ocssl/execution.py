@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl.batch import StepOutput
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, DeviceError
 from ocssl.nn import Dropout, Encoder, Head
 from ocssl.step import TrainState, after_passes, before_passes, train_step
 
@@ -188,7 +188,9 @@ def make_executor(name: str, state: TrainState) -> Executor:
         kind = type(state.memory).__name__
         raise ConfigError(f"execution '{name}' cannot capture memory {kind}, which works on the host; use 'eager'")
     if state.device.type != "cuda":
-        raise ConfigError(f"execution '{name}' needs a CUDA device; this learner is on '{state.device}'")
+        raise DeviceError(
+            f"execution '{name}' needs a CUDA device; this learner is on '{state.device}'; 'auto' fits every device"
+        )
     return Graphs(state, compile=name == "compiled")
 
 

@@ -22,7 +22,7 @@ from ocssl.common.console import progress_bar, warn
 from ocssl.common.locks import LearnerLocks
 from ocssl.config import LearnerConfig, parse_learner, settings, signature, with_changes
 from ocssl.device import oom_guard, pick_device
-from ocssl.errors import CheckpointError, ConfigError, DivergedError, InputError
+from ocssl.errors import CheckpointError, ConfigError, DeviceError, DivergedError, InputError
 from ocssl.execution import Executor, make_executor
 from ocssl.format1 import saved_settings
 from ocssl.image_batch import Images, as_uint8, check_batch
@@ -377,6 +377,8 @@ class Learner:
             before = saved_settings(path, facts, backbone)
             others = [name for name in overrides if name != "device" and overrides[name] != before.get(name)]
             learner = cls._restored({**before, **overrides}, facts, tensors)
+        except DeviceError as error:
+            raise DeviceError(f"'{path}' cannot be loaded here: {error}") from error
         except (CheckpointError, ConfigError, KeyError, TypeError, RuntimeError) as error:
             if others:
                 cls.load(path, backbone=backbone, device="cpu")  # says so where the saved settings do not fit, either

@@ -189,7 +189,8 @@ OVERRIDES = [
     ({"image_size": 16}, "other settings than image_size=16; leave that out"),
     ({"memory_size": 99}, "other settings than memory_size=99; leave that out"),
     ({"backbone": "resnet18"}, "other settings than backbone='resnet18'; leave that out"),
-    ({"device": "nowhere", "lr": 0.5}, "device 'nowhere' cannot be used"),
+    ({"device": "nowhere", "lr": 0.5}, "device 'nowhere' cannot be used: .*; 'auto' takes one that can"),
+    ({"execution": "graph", "device": "cpu"}, "state' cannot be loaded here: execution 'graph' needs a CUDA device"),
     ({"devise": "cpu"}, "unknown setting 'devise'; did you mean 'device'"),
 ]
 

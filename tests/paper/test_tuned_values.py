@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from helpers.cli import Ocssl
 from helpers.results import PUBLISHED, smoke_rows
 from ocssl.engines import make_engine
 from ocssl.errors import ConfigError
-from ocssl.paper.tuned import read_values
+from ocssl.paper.tuned import keep_values, read_values
 from ocssl.results import find_table, read_result, read_results
-from ocssl.results.tuned import TunedFor
+from ocssl.results.tuned import TunedFor, read_tuned, tuned_path
 from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import parse_sweep, read_sweep
@@ -186,3 +187,11 @@ def test_a_file_of_tuned_values_that_cannot_be_read_is_named_once(tmp_path: Path
     assert ocssl(*words) == (2, "ocssl: cannot read 'tuned.yaml': No such file or directory\n")
     (tmp_path / "tuned.yaml").write_bytes(b"\xff\xfe\x00")
     assert ocssl(*words) == (2, "ocssl: cannot read 'tuned.yaml': it is not text\n")
+
+
+def test_processes_that_tune_rows_of_one_table_lose_none(tmp_path: Path) -> None:
+    rows = {row.name: {"lr": 0.05} for row in find_table(HIGH[0]).rows if not row.untrained}
+    with ThreadPoolExecutor(len(rows)) as pool:
+        for done in [pool.submit(keep_values, {row: values}, tmp_path, HIGH) for row, values in rows.items()]:
+            done.result()
+    assert read_tuned(tuned_path(tmp_path, HIGH)) == (HIGH, rows)

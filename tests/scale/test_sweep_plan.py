@@ -135,6 +135,11 @@ def test_a_dot_reaches_into_a_group_and_leaves_the_rest_of_it() -> None:
         ({"extra": [{"lr": [1.0], "omega": 1.0}]}, "extra must be a list"),
         ({"extra": {"lr": 1.0, "omega": 1.0}}, "extra must be a list"),
         ({"search": "random", "trials": 2, "extra": [{"lr": 1.0, "omega": 1.0}]}, "extra is for a grid"),
+        ({"extra": [], "also": [{"lr": 1.0, "omega": 1.0}]}, "also is the name of extra in version 0.1"),
+        (
+            {"search": "random", "trials": 2, "space": {"passes": {"low": 1, "high": 4}}},
+            "; write space.passes as {low: 1, high: 4, whole: true}",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(change: dict[str, Any], message: str) -> None:

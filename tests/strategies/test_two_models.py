@@ -90,6 +90,14 @@ def test_pocons_main_network_follows_the_expert_and_its_own_past(build, some_vie
     assert strategy.deployed(encoder) is strategy.main.backbone
 
 
+def test_pocon_without_alignment_neither_passes_nor_trains_its_past(build, some_views, batch_of) -> None:
+    strategy, encoder = build(Pocon, stream_batch=4, batch=4, omega=0.0)
+    strategy.boundary(encoder)
+    views = some_views(4)
+    assert strategy.penalty(step_of(batch_of(4, 0), views, encoder(views, joint=True))).keys() == {"adaptation"}
+    assert not any(parameter.requires_grad for parameter in strategy.retrospection.parameters())
+
+
 def test_pocon_pays_for_both_networks() -> None:
     alone, both = (small_learner(name).partial_fit(small_stream(20)) for name in ("finetune", "pocon"))
     assert both.budget.spent == 2 * alone.budget.spent

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import atomic_write, locked, writing
 from ocssl.common.yaml import from_file
 from ocssl.errors import ConfigError
 from ocssl.paper.plan import configure
@@ -57,12 +57,12 @@ def tuning_settings(row: PaperRow, dataset: str, protocol: Protocol, changes: Se
 def keep_values(values: TunedValues, results: Path, which: TunedFor) -> None:
     """Write tuned values into a folder of results, so that results with them fill the tuned columns."""
     path = tuned_path(results, which)
-    before = read_tuned(path)[1] if path.exists() else {}
-    for row in values:
-        if row in before and before[row] != values[row]:
-            raise ConfigError(f"'{path}' has {before[row]} for {row}, not {values[row]}; remove that line to tune anew")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.parent, wait=-1), writing(path):
+        before = read_tuned(path)[1] if path.exists() else {}
+        for row in values:
+            if row in before and before[row] != values[row]:
+                conflict = f"'{path}' has {before[row]} for {row}, not {values[row]}"
+                raise ConfigError(f"{conflict}; remove that line to tune anew")
         lines = {row: dict(numbers) for row, numbers in {**before, **values}.items()}
         atomic_write(path, yaml.safe_dump(lines, default_flow_style=None, sort_keys=False))
 

@@ -41,6 +41,7 @@ class Pocon(Strategy):
         self.main = setup.trained_copy()
         self.main.projector = nn.Identity()
         self.adaptation, self.retrospection = (predictor(setup.dims.feature, setup.dims.hidden) for _ in range(2))
+        self.retrospection.requires_grad_(self.omega > 0)
         self.past = Snapshot(self.main)
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
@@ -48,7 +49,7 @@ class Pocon(Strategy):
         main = self.main(step.views, step.features.joint)
         followed = main.through(self.adaptation, main.backbone)
         losses = {"adaptation": negative_cosine(followed, step.features.backbone)}
-        if self.past.ready:
+        if self.omega and self.past.ready:
             past = self.past(step.batch, slice(None), step.views, step.features.joint, "backbone")
             kept = main.through(self.retrospection, main.backbone)
             losses["retrospection"] = self.omega * negative_cosine(kept, past)

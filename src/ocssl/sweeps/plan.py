@@ -144,6 +144,8 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     ...
     ocssl.errors.ConfigError: unknown setting 'serch'; did you mean 'search'? Known: search, settings, space, extra, ...
     """
+    if {"also", "extra"} <= given.keys():
+        raise ConfigError("also is the name of extra in version 0.1; list all configurations under extra")
     given = {"extra" if name == "also" else name: value for name, value in given.items()}
     if given.get("search") == "adaptive":
         given["search"] = "tpe"
@@ -152,7 +154,10 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
     _check(sweep)
     used: dict[str, None] = dict.fromkeys(sweep.plugins)
     for values in sweep.distinct(sweep.corners()) if sweep.search == "tpe" else sweep.listed():
-        config = resolve(sweep.run_settings(values, max(sweep.seeds)))
+        try:
+            config = resolve(sweep.run_settings(values, max(sweep.seeds)))
+        except ConfigError as error:
+            raise ConfigError(f"{error}{_whole_hint(sweep, str(error))}") from error
         used |= dict.fromkeys(plugin.module for plugin in config.plugins() if plugin.module != SCRIPT)
         needed = ("each",) if sweep.score == "avg" else ("each", "final")
         if config.evaluate not in needed:
@@ -216,6 +221,14 @@ def _check_runs(sweep: Sweep, possible: float) -> None:
     texts = [entry for entry in sweep.space.values() if not isinstance(entry, Range) and _has_text(entry)]
     if math.prod(map(len, texts)) > MAX_RUNS:
         raise ConfigError(f"the space has more than {MAX_RUNS:,} combinations of names; list fewer")
+
+
+def _whole_hint(sweep: Sweep, refusal: str) -> str:
+    """What to write where a range gives a setting of whole numbers others."""
+    for name, entry in sweep.space.items():
+        if isinstance(entry, Range) and not entry.whole and refusal.startswith(f"{name} must be a whole number"):
+            return f"; write space.{name} as {{low: {entry.low:g}, high: {entry.high:g}, whole: true}}"
+    return ""
 
 
 def _values(entry: tuple[Scalar, ...] | Range) -> Sequence[Scalar]:
