@@ -177,6 +177,14 @@ def test_images_of_a_tar_that_are_left_out_for_their_dots_are_told_of(tmp_path, 
     assert "left out images of tar files with more than one dot in their names" in caplog.text
 
 
+def test_the_second_image_of_a_sample_in_a_tar_is_refused_or_left_out(tmp_path):
+    members = {"x.png": png(pixels(0)), "x.jpg": b"", "x.cls": b"1", "y.png": png(pixels(1)), "y.cls": b"0"}
+    make_tar(tmp_path / "a.tar", members, "w")
+    with pytest.raises(DataError, match=r"x\.jpg cannot be used: its sample has another image, x\.png"):
+        data.load(f"tar:{tmp_path / 'a.tar'}")[0]
+    assert_holds(data.load(f"tar:{tmp_path / 'a.tar'}", on_bad_image="skip"), [pixels(0), pixels(1)], [1, 0])
+
+
 def test_tars_without_labels_and_named_labels(tmp_path):
     make_tar(tmp_path / "a.tar", {"x.png": png(pixels(0)), "y.png": png(pixels(1))}, "w")
     assert_holds(data.load(f"tar:{tmp_path / 'a.tar'}"), [pixels(0), pixels(1)])

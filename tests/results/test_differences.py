@@ -216,6 +216,8 @@ def test_compare_prints_paired_differences_on_request(ocssl: Ocssl, tmp_path: Pa
     interval = stats.ttest_rel(*finals).confidence_interval(0.95)
     assert (final["row"], final["seeds"]) == ("ER w/ FIFO, Final", "0 1 2")
     assert (float(final["from"]), float(final["to"])) == pytest.approx((interval.low, interval.high))
+    code, said = ocssl("compare", str(FIFO[0]), "--differences", "best")
+    assert (code, "There is no other row to compare with." in said) == (0, True)
     code, said = ocssl("compare", *map(str, FIFO), "--differences", "CLA-EE")
     assert (code, "did you mean 'CLA-E'?" in said) == (2, True)
 

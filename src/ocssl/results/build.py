@@ -43,6 +43,7 @@ UNPAIRED = (
     "Empty rows have no seed in common with the other row, or differ from it in data set, protocol, images or crops."
 )
 """Said below a table of differences that has such rows."""
+ALONE = "There is no other row to compare with."
 
 Best = Mapping[tuple[str, str], set[str]]
 """The rows that are bold, by number and by ``ours`` or ``tuned``."""
@@ -265,7 +266,7 @@ def differences_table(groups: Mapping[str, Group], to: str) -> Table:
     )
     title = f"Differences to {chosen}, in points: mean over common seeds and its {100 * LEVEL:.0f} % t-interval"
     columns = (*map(TableColumn, ("difference", "from", "to")), TableColumn("seeds", align="left"))
-    notes = (UNPAIRED,) if any(row.values[0].empty for row in rows) else ()
+    notes = (UNPAIRED,) if any(row.values[0].empty for row in rows) else () if rows else (ALONE,)
     return Table(title, columns, rows, notes, label="row")
 
 

@@ -154,15 +154,18 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
     """Pair each image with the label next to it."""
     members = ((*_split(member.name), member) for member in archive if not member.isdir())
     for _, sample in groupby(filter(_is_known, members), key=itemgetter(0)):
-        image = label = None
+        images: list[tuple[str, bytes | BadImage]] = []
+        label = None
         for _, suffix, member in sample:
             content = _content(archive, member)
             if suffix in SUFFIXES:
-                image = (f"{shard}:{member.name}", content)
+                if images:
+                    content = BadImage(f"its sample has another image, {images[0][0]}")
+                images.append((member.name, content))
             elif isinstance(content, bytes) and len(content) <= MAX_LABEL_BYTES:
                 label = _label(content)
-        if image:
-            yield Item(*image, label)
+        for name, content in images:
+            yield Item(f"{shard}:{name}", content, label)
 
 
 def _is_known(entry: tuple[str, str, tarfile.TarInfo]) -> bool:
