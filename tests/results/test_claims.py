@@ -48,6 +48,7 @@ def answers(folder: Path, results: Iterable[Result]) -> dict[str, Claim]:
         ({"cla-r": (50, 51, 52), "cla-e": (30, 31, 32), "iid": (40, 41, 42.1)}, "in part"),
         ({"cla-e": (50, 51, 52), "iid": (55, 49, 51)}, "in part"),  # the interval contains 0
         ({"cla-e": (50,), "iid": (49,)}, "yes"),
+        ({"cla-e": (50, 51), "iid": (50.1, 50.98)}, "in part"),  # a difference that is printed as 0
         ({"cla-e": (50, 51, 52)}, "not run yet"),
     ],
 )
@@ -197,7 +198,16 @@ def test_learning_rates_are_compared_by_what_is_lost_at_the_largest_that_both_we
     assert comparison.supports is None, "both are best at the largest lr"
     claim = answers(tmp_path / "alone", results[:2])["lr"]
     assert claim.answer == "not run yet"
-    assert "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cla-e,cassle-r" in claim.commands
+    assert claim.commands[0] == "ocssl paper tune high-simsiam --methods er-fifo,cla-r,cassle-r"  # CLA-E was tuned
+
+
+def test_learning_rates_of_rows_without_replay_are_compared_with_finetuning(base: Result, tmp_path: Path) -> None:
+    rows = {name: made(base, "views", name, 20.0, budget="low") for name in ("cla-b", "finetune")}
+    tried = [("cla-b", 0.03, 24.0), ("cla-b", 0.1, 25.0), ("finetune", 0.03, 22.0), ("finetune", 0.1, 16.0)]
+    results = [synthetic.again(rows[name], final, lr=lr, measure_on="validation") for name, lr, final in tried]
+    claim = answers(tmp_path / "store", results)["lr"]
+    assert "Low CBP, 1 seed: at lr 0.1 CLA-b is 0.0 below its best, finetuning 6.0." in claim.evidence
+    assert claim.commands[1] == "ocssl paper tune views --methods er-fifo,cla-r,cla-e,cassle-r,cassle"
 
 
 def test_only_tables_with_missing_runs_are_to_be_run(base: Result, tmp_path: Path) -> None:
