@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -320,6 +321,36 @@ def test_the_code_of_a_result_is_that_of_its_start(monkeypatch: pytest.MonkeyPat
     environment.check_environment()
     monkeypatch.setattr(environment.subprocess, "run", lambda *_, **__: pytest.fail("asked again"))
     assert environment.revision().startswith(("git ", "ocssl "))
+
+
+def test_only_changes_of_the_package_make_its_commit_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, results = tmp_path / "src" / "ocssl", tmp_path / "results"
+    files = (package / "runs" / "environment.py", package / "step.py", results / "a.json")
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1\n")
+    monkeypatch.setattr(environment, "__file__", str(files[0]))
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init",), ("add", "."), (*author, "commit", "-m", "First")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    def stamp() -> str:
+        environment.revision.cache_clear()
+        return environment.revision()
+
+    clean = stamp()
+    assert re.fullmatch("git [0-9a-f]{7,}", clean)
+    files[2].write_text("2\n")
+    (results / "b.json").touch()
+    assert stamp() == clean
+    files[1].write_text("2\n")
+    assert stamp() == f"{clean}-dirty"
+    files[1].write_text("1\n")
+    (package / "new.py").touch()
+    assert stamp() == f"{clean}-dirty"
+    environment.revision.cache_clear()
 
 
 def test_a_run_that_another_command_begins_at_the_same_moment_is_waited_for(

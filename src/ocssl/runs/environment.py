@@ -92,18 +92,20 @@ def _kernels() -> Path:
 def revision() -> str:
     """Which code runs: the commit where it runs from a checkout, else the package's version and a digest of its files.
 
-    Asked for once, when a run starts; files that change later are not those that were imported.
+    ``-dirty`` follows the commit where files of the package differ from it, or are new. Asked for once, when a run
+    starts; files that change later are not those that were imported.
     """
     package = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(package), *words]  # a commit may be made meanwhile
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        git = ["git", "--no-optional-locks", "-C", str(package)]  # a commit may be made meanwhile
-        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
-        if Path(top.stdout.strip()) / "src" / "ocssl" != package.resolve():
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / "ocssl" != package.resolve():
             raise OSError("installed below another repository")
-        said = subprocess.run(
-            [*git, "describe", "--always", "--dirty", "--tags"], capture_output=True, text=True, check=True
-        )
-        return f"git {said.stdout.strip()}"
+        changed = git("status", "--porcelain", "--", ".")
+        return f"git {git('describe', '--always', '--tags')}{'-dirty' if changed else ''}"
     except (OSError, subprocess.CalledProcessError):
         return f"ocssl {__version__}, files {_digest(package)}"
 
