@@ -143,13 +143,14 @@ def _notes(section: Section) -> Iterator[str]:
     ]
     if tuned:
         yield f"Tuned: ours with lr and ω that we tuned. {'; '.join(tuned)}."
-    uncommitted = [
-        f"{section.group_label(row, group)}, seed {seed}"
-        for row in section.rows
-        for group in row.distinct
-        for seed, run in group.runs.items()
-        if not group.floor and run.result.code.endswith("-dirty")
-    ]
+    uncommitted = []
+    for row in section.rows:
+        for group in row.distinct:
+            seeds = [seed for seed, run in group.runs.items() if run.result.code.endswith("-dirty")]
+            if seeds and not group.floor:
+                uncommitted.append(
+                    f"{section.group_label(row, group)}, seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}"
+                )
     if uncommitted:
         yield f"Run from code with changes that were not committed: {'; '.join(uncommitted)}."
 
