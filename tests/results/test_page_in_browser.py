@@ -338,7 +338,7 @@ def test_accuracies_by_experience_are_cells_on_one_scale(reader: Reader, matrice
     reader.picture(f"matrices-{size[0]}")
 
 
-def test_a_number_that_rounds_to_zero_has_its_sign_as_in_the_tables(reader: Reader, store: Path, tmp_path: Path) -> None:
+def test_a_number_that_rounds_to_zero_has_the_sign_of_the_tables(reader: Reader, store: Path, tmp_path: Path) -> None:
     base = read_result(store / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json")
     near = synthetic.again(base, 43.06, changes={"forgetting": -0.001})  # the paper's is 43.1
     (tmp_path / "near.json").write_text(near.to_json())
