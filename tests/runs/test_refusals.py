@@ -147,6 +147,21 @@ def test_an_unreadable_checkpoint_is_named(ocssl: Command, stopped: Path, file: 
     assert fingerprint(stopped) == before
 
 
+@pytest.mark.parametrize("text", ["{", "{}"])
+def test_a_damaged_result_is_made_again_without_its_file(
+    ocssl: Command, finished: Path, tmp_path: Path, text: str
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "damaged")
+    whole = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(text)
+    line = refused(ocssl, "run", "--resume", run)
+    assert f"; once it is removed, ocssl run --resume {run} makes it again" in line
+    (run / "result.json").unlink()
+    assert ocssl("run", "-q", "--resume", run)[0] == 0
+    again = json.loads((run / "result.json").read_text())
+    assert again["cbp_spent"] == whole["cbp_spent"]
+
+
 @pytest.mark.parametrize("lost", ["metrics_bytes", "finished"])
 def test_a_checkpoint_of_another_version_is_named(ocssl: Command, stopped: Path, lost: str) -> None:
     latest = max((stopped / "checkpoints").glob("[0-9]*"))

@@ -96,7 +96,10 @@ def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None
     if not folder.result.exists():
         return None
     _with_changes(folder, changes)
-    return read_result(folder.path)
+    try:
+        return read_result(folder.path)
+    except DataError as error:
+        raise DataError(f"{error}; once it is removed, {folder.go_on} makes it again") from error
 
 
 def _refuse(folder: RunFolder, difference: str | None) -> None:
