@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ocssl.checks import check_method, small_learner, small_stream
-from ocssl.errors import ConfigError
+from ocssl.errors import ConfigError, DivergedError
 from ocssl.methods import BYOL, Method, SimCLR
 from ocssl.nn import ema_update
 
@@ -74,6 +74,11 @@ class Blanking(SimCLR):
         return views.mul_(0.5)
 
 
+class Undefined(SimCLR):
+    def loss(self, step):
+        return super().loss(step) + (step.features.projected.square().sum() * 0).log()
+
+
 class Masked(SimCLR):
     """Passes masked views through the encoder once more."""
 
@@ -121,3 +126,8 @@ def test_a_method_that_corrupts_views_into_something_else_is_named(faulty, retur
 def test_a_method_that_fails_on_the_last_minibatch_is_caught(faulty) -> None:
     with pytest.raises(RuntimeError, match="must match the size"):
         check_method(faulty(Halving))
+
+
+def test_a_loss_of_nan_is_called_that_and_no_hook_is_blamed(faulty) -> None:
+    with pytest.raises(DivergedError, match=r"the loss became NaN or infinite at step 1 \(part: ssl\)"):
+        check_method(faulty(Undefined))
