@@ -104,6 +104,10 @@ def changed(key: str, tensor: Tensor | None) -> dict[str, Tensor]:
         (changed("convs.0.weight", torch.ones(8, 1, 3, 3)), r"convs.0.weight is \(8, 1, 3, 3\), not \(8, 3, 3, 3\)"),
         (changed("layer9.weight", torch.ones(2)), "it has layer9.weight, which the network has not"),
         (changed("norms.0.bias", torch.full((8,), float("nan"))), "norms.0.bias holds NaN"),
+        (
+            changed("convs.0.weight", torch.ones(8, 3, 3, 3, dtype=torch.int8)),
+            "convs.0.weight is torch.int8, not floating point",
+        ),
         (ResNet18(ResNet18.Options(width=4)).state_dict(), "it has no convs.0.weight"),
         ({"epoch": 3}, "holds no tensors by name"),
         ([1, 2], "holds no tensors by name"),

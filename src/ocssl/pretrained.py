@@ -143,6 +143,8 @@ def _misfit(found: Tensors, expected: Tensors, prefix: str) -> str | None:
                 return f"it has no {prefix}{key}"
         elif found[key].shape != wanted.shape:
             return f"{prefix}{key} is {tuple(found[key].shape)}, not {tuple(wanted.shape)}"
+        elif wanted.is_floating_point() and not found[key].is_floating_point():
+            return f"{prefix}{key} is {found[key].dtype}, not floating point"
         elif found[key].is_floating_point() and not bool(torch.isfinite(found[key]).all()):
             return f"{prefix}{key} holds NaN or infinity"
     for key in found:
