@@ -71,6 +71,14 @@ def test_accuracy_counts_class_by_class():
     assert accuracy.over([0, 1]) == 50
 
 
+def test_a_class_that_is_named_twice_counts_once_and_one_without_samples_counts_for_nothing():
+    accuracy = Accuracy(correct=(1, 4), total=(2, 4))
+    assert accuracy.over([0, 0, 1]) == accuracy.over([0, 1, 7]) == accuracy.percent
+    for absent in (-1, 7):
+        with pytest.raises(InputError, match="no sample of the classes"):
+            accuracy.over([absent])
+
+
 def test_an_experience_without_test_samples_is_named():
     with pytest.raises(InputError, match=r"no sample of the classes \[1\]"):
         StreamMetrics.of([Accuracy((1, 0), (2, 0)), Accuracy((1, 0), (2, 0))], [[0], [1]])

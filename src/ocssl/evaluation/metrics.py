@@ -48,10 +48,10 @@ class Accuracy:
     def over(self, classes: Iterable[int]) -> float:
         """Over the samples of some classes, each sample counting once."""
         chosen = list(classes)
-        count = sum(self.total[c] for c in chosen)
+        count = sum(samples for c, samples in enumerate(self.total) if c in chosen)
         if count == 0:
             raise InputError(f"there is no sample of the classes {chosen} to measure accuracy on")
-        return 100 * sum(self.correct[c] for c in chosen) / count
+        return 100 * sum(right for c, right in enumerate(self.correct) if c in chosen) / count
 
 
 @dataclass(frozen=True)
