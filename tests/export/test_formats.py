@@ -157,6 +157,15 @@ def test_a_file_that_disagrees_never_gets_its_name(tmp_path: Path, error: float)
     assert not list(tmp_path.iterdir())
 
 
+def test_an_encoder_that_diverged_is_not_taken_for_a_faulty_file(tmp_path: Path) -> None:
+    encoder = make("convnet-w8")
+    with torch.no_grad():
+        next(encoder.parameters()).fill_(float("nan"))
+    with pytest.raises(CheckpointError, match="the encoder's own features are NaN or infinite"):
+        export(encoder, tmp_path / "encoder.safetensors", "safetensors")
+    assert not list(tmp_path.iterdir())
+
+
 class Transformer(nn.Module):
     """A class token and the patches of an image in one layer of torch's transformer."""
 

@@ -229,9 +229,9 @@ def to_torchvision(encoder: FrozenEncoder, path: Path) -> Forward:
     torch.save(network.state_dict(), path)
     _mark(path)
     stem = "small" if network.conv1.kernel_size == (3, 3) else "standard"
-    copy = ResNet18(validate(ResNet18.Options, {"stem": stem}), encoder.image_size)
-    copy.load_state_dict(torch.load(path, weights_only=True))
-    return FrozenEncoder(copy, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
+    same = ResNet18(validate(ResNet18.Options, {"stem": stem}), encoder.image_size)
+    same.load_state_dict(torch.load(path, weights_only=True))
+    return FrozenEncoder(same, 512, encoder.image_size, encoder.mean.flatten().tolist(), encoder.std.flatten().tolist())
 
 
 def _mark(path: Path) -> None:
@@ -255,6 +255,8 @@ def _difference(encoder: FrozenEncoder, forward: Forward, whole: bool = False) -
         images = _images(encoder, count)
         images = _bytes(images).permute(0, 3, 1, 2).float() / 255 if whole else images
         expected: Any = encoder(images).numpy()
+        if not np.isfinite(expected).all():
+            raise CheckpointError("the encoder's own features are NaN or infinite; it has probably diverged")
         try:
             found = forward(images).detach().numpy()
         except Exception as error:  # each runtime has its own
