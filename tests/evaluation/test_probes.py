@@ -144,6 +144,12 @@ def test_predictions_of_the_result_reproduce_its_accuracy_class_by_class():
         assert 100 * right[test_y == label].double().mean().item() == pytest.approx(accuracy)
 
 
+def test_features_of_another_dimension_are_not_predicted():
+    result = linear_probe(*splits(), seed=0)
+    with pytest.raises(InputError, match="features must have the probe's dimension 20, not 5"):
+        result.predict(torch.ones(3, 5))
+
+
 def test_labels_without_structure_are_probed_at_chance():
     generator = torch.Generator().manual_seed(0)
 
