@@ -207,6 +207,9 @@ def test_the_learning_rate_falls_from_block_to_block_and_can_be_lowered() -> Non
     assert sum(numbers) == len(optimizer.parameters)
     strategy.slow_down(0.5)
     assert float(groups[-1].share) == pytest.approx(0.05)
+    for wrong in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="factor must be a number of at least 0"):
+            strategy.slow_down(wrong)
     learner.partial_fit(small_stream(8))
     assert float(groups[-1].share) == pytest.approx(0.05)
 

@@ -20,6 +20,7 @@ LoRA is that of Hu et al., ICLR 2022, arXiv:2106.09685.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -200,6 +201,8 @@ class Adapt(Strategy):
 
     def slow_down(self, factor: float) -> None:
         """Multiply the learning rate of the backbone, from the next step on."""
+        if not 0 <= factor < math.inf:
+            raise ConfigError(f"factor must be a number of at least 0, not {factor!r}")
         self.rates.mul_(factor)
         self._set_shares()
 
