@@ -14,7 +14,9 @@ from ocssl.errors import ConfigError
 
 
 def export(
-    encoder: Annotated[Path, typer.Argument(help="A published encoder, a learner's state, a run, or a .safetensors.")],
+    encoder: Annotated[
+        Path, typer.Argument(help="A published encoder, a state, a run, a .safetensors, or a pretrained network.")
+    ],
     to: Annotated[str, typer.Option(help="onnx, torchscript, safetensors, torchvision or hub.")],
     output: Annotated[
         Path | None,
