@@ -93,8 +93,30 @@ def test_a_memory_whose_numbers_a_capture_would_keep_is_caught(faulty, kind: typ
         check_strategy("er", memory=name)
 
 
-@pytest.mark.parametrize("kind", [Shuffling, InTurn])
-def test_a_memory_that_works_on_the_host_may_read_its_length(faulty, kind: type[Memory]) -> None:
+class Numbering(Memory):
+    def assign_slots(self, n, generator):
+        return (self.arrived + torch.arange(n)) % self.capacity
+
+
+class Reading(Memory):
+    def assign_slots(self, n, generator):
+        return (self.arrived.item() + self.slots[:n]) % self.capacity
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        (Numbering, r"a step makes a tensor on the CPU, by arange\(\) without device"),
+        (Reading, r"a step reads values of a tensor on the host, by item\(\), .* or set host_work = True"),
+    ],
+)
+def test_a_memory_that_leaves_the_device_is_caught(faulty, kind: type[Memory], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_memory(faulty(kind))
+
+
+@pytest.mark.parametrize("kind", [Shuffling, InTurn, Reading])
+def test_a_memory_that_works_on_the_host_may_read_values_there(faulty, kind: type[Memory]) -> None:
     name = faulty(type("OnTheHost", (kind,), {"host_work": True}))
     check_memory(name)
     check_strategy("er", memory=name)

@@ -28,7 +28,7 @@ def can_be_captured(build: Build) -> None:
     def watched(part: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
             before, numbers = addresses(), dict(strategy.host_state())
-            with _OnDevice() as watch:
+            with OnDevice() as watch:
                 result = part(*given)
             losses = result.losses if isinstance(result, StepOutput) else {}
             apart = [name for name, loss in losses.items() if loss.data_ptr() in map(Tensor.data_ptr, watch.numbers)]
@@ -108,11 +108,11 @@ def _same_step(
     return all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
 
 
-EAGER = "give execution='eager' here and in training"
-
-
-class _OnDevice(TorchFunctionMode):
+class OnDevice(TorchFunctionMode):
     """Refuses calls that read values on the host, copy from it, or make CPU tensors, except of one number.
+
+    Args:
+        otherwise: what a part does that needs such calls.
 
     Attributes:
         numbers: tensors of one number on the CPU, which may be a factor on a GPU, for example.
@@ -129,8 +129,9 @@ class _OnDevice(TorchFunctionMode):
     copying = "tensor", "as_tensor", "asarray", "new_tensor"
     making = "arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn", "randperm", "zeros"
 
-    def __init__(self) -> None:
+    def __init__(self, otherwise: str = "give execution='eager' here and in training") -> None:
         super().__init__()
+        self.otherwise = otherwise
         self.numbers: list[Tensor] = []
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -138,13 +139,13 @@ class _OnDevice(TorchFunctionMode):
         how, instead = self._read(name, args, kwargs)
         assert not how, (
             f"a step reads values of a tensor on the host, by {how}, and cannot be captured as a CUDA graph; "
-            f"{instead and f'use {instead}, or '}{EAGER}"
+            f"{instead and f'use {instead}, or '}{self.otherwise}"
         )
         result = function(*args, **kwargs)
         copied = self._copied(name, args, kwargs, result)
         assert not copied, (
             f"a step copies numbers from the host, by {copied}, and cannot be captured as a CUDA graph; make the "
-            f"tensor in the constructor, as a buffer, or {EAGER}"
+            f"tensor in the constructor, as a buffer, or {self.otherwise}"
         )
         elsewhere = name in ("tensor", *self.making) and kwargs.get("device") is None
         if elsewhere and result.ndim == 0:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ocssl import memory, optim
+from ocssl.checks.capture import OnDevice
 from ocssl.data import streams
 from ocssl.errors import ConfigError
 from ocssl.memory import Column
@@ -66,7 +67,7 @@ def check_memory(name: str, **options: Any) -> None:
     assert sizes == [tensor.shape for tensor in subject.state_dict().values()], "its state grows with the stream"
     _goes_on_after_loading(subject, build())
     if not kind.host_work:
-        _reads_no_number_of_the_capture(build)
+        _can_be_captured(build)
 
 
 def _goes_on_after_loading(subject: memory.Memory, copy: memory.Memory) -> None:
@@ -80,8 +81,8 @@ def _goes_on_after_loading(subject: memory.Memory, copy: memory.Memory) -> None:
     assert len(copy) == len(subject)
 
 
-def _reads_no_number_of_the_capture(build: Callable[[], memory.Memory]) -> None:
-    """A replay runs no Python: a number on the host stays as it was when the graph was captured, five samples ago."""
+def _can_be_captured(build: Callable[[], memory.Memory]) -> None:
+    """Its work stays on the device, and reads no number on the host, which a replay has as it was five samples ago."""
     subject = build()
     for _ in range(4):
         _goes_on(subject)
@@ -89,7 +90,8 @@ def _reads_no_number_of_the_capture(build: Callable[[], memory.Memory]) -> None:
         _load(now, subject)
         _load(captured, subject)
         captured.seen -= 5
-        draws = [_goes_on(twin) for twin in (now, captured)]
+        with OnDevice(otherwise="set host_work = True"):
+            draws = [_goes_on(twin) for twin in (now, captured)]
         same = torch.equal(*draws) and not _different(now, captured)
         assert same, (
             "a step reads len(self) or self.seen, numbers on the host, but a captured step goes on with those of its "
@@ -103,10 +105,10 @@ def _load(copy: memory.Memory, subject: memory.Memory) -> None:
 
 def _goes_on(subject: memory.Memory) -> Tensor:
     """Add five samples, and return the slots that are sampled next."""
-    generator = torch.Generator().manual_seed(1)
-    new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8)
-    losses = {"losses": torch.rand(5, generator=generator)} if subject.needs_losses else {}
-    subject.add(new, {"features": torch.randn(5, 6, generator=generator), **losses}, generator)
+    generator, place = torch.Generator().manual_seed(1), subject.device
+    new = torch.zeros(5, *subject.images.shape[1:], dtype=torch.uint8, device=place)
+    losses = {"losses": torch.rand(5, generator=generator, device=place)} if subject.needs_losses else {}
+    subject.add(new, {"features": torch.randn(5, 6, generator=generator, device=place), **losses}, generator)
     return subject.sample(4, generator)
 
 
