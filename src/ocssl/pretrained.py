@@ -429,7 +429,9 @@ def _found(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if path.is_file():
         facts = _facts(path)
         if facts is None:
-            raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported")
+            raise CheckpointError(
+                f"'{path}' does not say what network it is of; give the folder of its run, or a file of ocssl export"
+            )
         tensors = _tensors(path)
     else:
         folder, kind = _find(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from ocssl import Learner
@@ -48,6 +49,9 @@ def test_an_encoder_is_found_wherever_a_learner_was_kept(learner: Learner, tmp_p
         assert np.array_equal(load(tmp_path / place).transform(IMAGES), expected)
     with pytest.raises(CheckpointError, match="there is no encoder in"):
         load(tmp_path)
+    save_file(learner.network.state_dict(), weights := tmp_path / "run" / "encoder.safetensors")
+    with pytest.raises(CheckpointError, match="what network it is of; give the folder of its run"):
+        load(weights)
 
 
 def test_a_copy_of_the_learners_encoder_leaves_the_learner_alone(learner: Learner) -> None:
