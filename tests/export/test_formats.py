@@ -379,6 +379,7 @@ def test_an_onnx_file_says_what_to_feed_it(tmp_path: Path, fit: str) -> None:
     for text in (model.doc_string, model.graph.input[0].doc_string, said["words"]):
         assert "not normalised" in text
         assert ("largest centred square" if fit == "crop" else "the whole image") in text
+        assert ("the box of Pillow's resize" in text) == (fit == "crop")  # to cut it out first gives other pixels
     picture = np.random.default_rng(0).integers(0, 256, (30, 20, 3), dtype=np.uint8)
     filters = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
     side, (height, width) = min(picture.shape[:2]), picture.shape[:2]

@@ -116,7 +116,7 @@ def preprocess(encoder: FrozenEncoder, uint8: bool = False) -> dict[str, Any]:
     ('NCHW', 32, 'crop', 'bicubic', False)
     """
     size, crop = encoder.image_size, encoder.fit == "crop"
-    what = "the largest centred square" if crop else "the whole image"
+    what = "the largest centred square, as the box of Pillow's resize," if crop else "the whole image"
     how = "bicubic" if crop else "bilinear"
     floats = f"float32 (n, 3, {size}, {size}), pixels / 255 in [0, 1]"
     form = f"uint8 (n, {size}, {size}, 3), pixels as they are" if uint8 else floats
