@@ -41,8 +41,8 @@ class Taught(Strategy):
         taught_by: str | None = setting(
             None,
             "Teacher; an encoder, state or run of ours, an exported .safetensors file, `timm:NAME`, `hf-hub:NAME` or "
-            "`efficientnet-lite0`. It is read once. Image_size, mean, std and fit follow from it where they are not "
-            "given. Unset: the encoder as it is at the start.",
+            "`efficientnet-lite0`. It is read once. Image_size, mean, std, fit and pixel_range follow from it where "
+            "they are not given. Unset: the encoder as it is at the start.",
             since="0.2",
         )
         teacher_network: str | None = setting(
