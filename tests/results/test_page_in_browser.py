@@ -203,6 +203,15 @@ def test_filters_leave_one_protocol_and_one_objective(reader: Reader, page: Path
     reader.picture("filtered")
 
 
+def test_the_clean_protocol_is_chosen_first(reader: Reader, store: Path, tmp_path: Path) -> None:
+    for protocol in ("authors", "clean"):
+        base = read_result(store / f"cifar100-simsiam-cla-e-fifo-high-{protocol}-seed0.json")
+        (tmp_path / f"{protocol}.json").write_text(synthetic.again(base, lr=0.07).to_json())  # of no table of the paper
+    reader.open(write_report(read_report(tmp_path), tmp_path / "report", ["html"])[0])
+    assert set(reader.texts(".badge")) == {"clean protocol"}
+    assert reader.texts("#filters label") == ["clean", "authors’", "both"]
+
+
 def test_hovering_tells_values(reader: Reader, page: Path) -> None:
     reader.open(page)
     figure = reader.find("#stream .card svg")

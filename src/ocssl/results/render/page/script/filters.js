@@ -11,7 +11,7 @@ function valuesOf(facet) {
 }
 
 function choices(facet, values) {
-  const offered = [...(facet === "protocol" ? [] : [[ALL, "all"]]), ...values, ...(facet === "protocol" ? [[ALL, "both"]] : [])];
+  const offered = facet === "protocol" ? [...[...values].sort().reverse(), [ALL, "both"]] : [[ALL, "all"], ...values]; // clean first
   chosen[facet] = offered[0][0];
   return html("fieldset", {},
     html("legend", {}, TITLES[facet]),
