@@ -21,7 +21,7 @@ from ocssl.cli import app
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.export import FrozenEncoder, load, of_learner, publish
 from ocssl.export.formats import export, formats
-from ocssl.export.hub import write_hub_folder
+from ocssl.export.hub import model_card, write_hub_folder
 from ocssl.nn import EfficientNetLite0
 
 SIZE = 16
@@ -305,6 +305,21 @@ def test_a_hub_folder_loads_back_and_its_card_tells_protocol_budget_and_data(tmp
     )
     with pytest.raises(CheckpointError, match="holds something else"):
         write_hub_folder(encoder, tmp_path)
+
+
+def test_a_card_does_not_say_that_an_encoder_learned_which_did_not(tmp_path: Path) -> None:
+    learner = Learner(backbone="convnet-w8", image_size=SIZE, batch=20, hidden_dim=8, output_dim=8)
+    before = model_card(of_learner(learner))
+    learned = model_card(of_learner(learner.partial_fit(np.concatenate([IMAGES] * 4))))
+    for text in (
+        "An encoder learned from a stream",
+        "It learned online and without labels",
+        "- self-supervised-learning",
+    ):
+        assert text in learned
+        assert text not in before
+    assert "| images seen | 0 |" in before
+    assert "It has not learned from a stream" in before
 
 
 def test_a_card_names_a_source_whose_name_is_no_valid_text(tmp_path: Path) -> None:

@@ -61,22 +61,24 @@ def check_hub_folder(place: Path, *, inputs: Iterable[str | Path] = (), force: b
 def model_card(encoder: FrozenEncoder, *, data: str | None = None, license: str | None = None) -> str:
     """The card's text: settings, budget and data, as far as the encoder records them."""
     size, licence = encoder.image_size, f"license: {license}\n" if license else ""
+    if encoder.facts.get("seen"):
+        tags = "tags:\n- self-supervised-learning\n- continual-learning\n"
+        title = "An encoder learned from a stream"
+        origin = "It learned online and without labels, from images in the order of their arrival."
+    else:
+        tags, title, origin = "", "An encoder", "It has not learned from a stream: its weights are those it began with."
     return f"""---
 library_name: ocssl
 pipeline_tag: image-feature-extraction
-tags:
-- self-supervised-learning
-- continual-learning
-{licence}---
+{tags}{licence}---
 
 <!-- {MARK} -->
 
-# An encoder learned from a stream
+# {title}
 
-Images of {size}×{size} pixels to features of {encoder.feature_dim} numbers, learned online and without labels, from
-images in the order of their arrival.
+Images of {size}×{size} pixels to features of {encoder.feature_dim} numbers. {origin}
 
-## How it was learned
+## Settings and budget
 
 | | |
 |---|---|
