@@ -209,8 +209,9 @@ def test_without_its_plugin_a_run_says_which_is_missing(lab: tuple[Command, Path
     """A module in the current folder is imported only if the user names it."""
     for command in (["run", "--resume", "cut"], ["show", "cut"]):
         assert refused(lab[0], *command) == (
-            "ocssl: stream 'by-file' comes from plugin module 'mylab', which cannot be imported (ModuleNotFoundError: "
-            "No module named 'mylab'); add --plugin mylab in the folder that has it, or put that folder on PYTHONPATH\n"
+            "ocssl: 'cut/config.yaml': stream 'by-file' comes from plugin module 'mylab', which cannot be imported "
+            "(ModuleNotFoundError: No module named 'mylab'); add --plugin mylab in the folder that has it, or put that "
+            "folder on PYTHONPATH\n"
         )
     assert lab[0]("show", "cut", *MYLAB)[0] == 0
 

@@ -136,6 +136,13 @@ def test_an_edited_configuration_is_noticed(ocssl: Command, stopped: Path) -> No
     assert fingerprint(stopped) == before
 
 
+def test_a_setting_that_a_runs_configuration_cannot_have_is_named_with_its_file(ocssl: Command, stopped: Path) -> None:
+    config = stopped / "config.yaml"
+    config.write_text(config.read_text() + "brand_new: 3\n")
+    for command in (["run", "--resume"], ["show"]):
+        assert f"'{config}': unknown setting 'brand_new'" in refused(ocssl, *command, stopped)
+
+
 @pytest.mark.parametrize("file", ["learner/*.safetensors", "learner/learner.json", "state.json"])
 @pytest.mark.parametrize("spoil", [lambda data: data[: len(data) // 2], lambda data: b"\x80\x04K." + data[4:]])
 def test_an_unreadable_checkpoint_is_named(ocssl: Command, stopped: Path, file: str, spoil: object) -> None:

@@ -81,7 +81,11 @@ class RunFolder:
             raise ConfigError(f"'{self.path}' is not a run: it has no config.yaml")
         if not (stored := from_file(self.config)):
             raise ConfigError(f"'{self.config}' has no settings; restore the file")
-        return format1.upgrade_config(take_plugins(stored, self.config))
+        settings = take_plugins(stored, self.config)
+        try:
+            return format1.upgrade_config(settings)
+        except ConfigError as error:
+            raise ConfigError(f"'{self.config}': {error}") from error
 
     def digests(self, config: RunConfig) -> set[str]:
         """What a checkpoint of this run may have as the digest of its configuration: this version's, or that of 0.1."""
