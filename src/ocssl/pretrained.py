@@ -466,4 +466,6 @@ def _find(path: Path) -> tuple[Path, str]:
     for folder in (path, path / "learner", *(saved / "learner" for saved in newest)):
         if (folder / "learner.json").exists():
             return folder, "learner"
-    raise CheckpointError(f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run")
+    raise CheckpointError(
+        f"there is no encoder in '{path}': neither a published one, nor a saved learner, nor a run's checkpoint"
+    )
