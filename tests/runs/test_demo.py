@@ -72,6 +72,8 @@ def test_the_command_prints_a_table_and_leaves_a_figure(command, folder, results
     leads = cla.final - cla.references["untrained"], cla.final - finetune.final, cla.final - er.final
     said = "Seed 4: CLA-E against the untrained encoder {:+.1f} points, finetuning {:+.1f}, ER {:+.1f}."
     assert said.format(*leads) in out
+    assert "A rehearsal: these numbers say nothing of the strategies." in out
+    assert "Replay shows" not in out
     assert f"CLA-E, seed 4: 180 images, {cla.final:.1f} %" in err
     assert len(max(out.splitlines()[6:], key=len)) < 100
     with Image.open(folder / "demo.png") as picture:

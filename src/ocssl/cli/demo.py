@@ -85,7 +85,10 @@ def demo(
         ends = cla.references["untrained"], *(other.curve[-1] for other in others)
         against = "the untrained encoder {:+.1f} points, finetuning {:+.1f}, ER {:+.1f}"
         console.print(f"Seed {cla.seed}: CLA-E against {against.format(*(cla.curve[-1] - end for end in ends))}.")
-    console.print("Replay shows on a stream this short. Which of ER and CLA-E is ahead does not.")
+    if quick:
+        console.print("A rehearsal: these numbers say nothing of the strategies.")
+    else:
+        console.print("Replay shows on a stream this short. Which of ER and CLA-E is ahead does not.")
     console.print(f"\n[dim]Numbers and settings:[/] ocssl compare {output / 'runs'}/*")
     try:
         _draw(results, output / "demo.png")
