@@ -214,6 +214,8 @@ def test_without_its_plugin_a_run_says_which_is_missing(lab: tuple[Command, Path
             "folder on PYTHONPATH\n"
         )
     assert lab[0]("show", "cut", *MYLAB)[0] == 0
+    line = refused(lab[0], "run", "--config", "cut/config.yaml", "-o", "another")  # has settings of the plugin's parts
+    assert line.startswith("ocssl: 'cut/config.yaml': stream 'by-file' comes from plugin module 'mylab', which cannot")
 
 
 def test_a_plugin_that_lost_a_part_is_named(lab: tuple[Command, Path]) -> None:

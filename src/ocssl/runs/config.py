@@ -226,9 +226,13 @@ def read_settings(path: Path, every: Callable[[], Mapping[str, Declared]] = sett
         every: returns all settings that there may be; called once the plugins are imported.
     """
     given, known = take_plugins(from_file(path), path), every()
-    for name in map(str, given):
-        if name not in known:
-            raise ConfigError(f"'{path}': {_unknown(name, known)}")
+    try:
+        for name in map(str, given):
+            if name not in known:
+                read_names(given)  # where it is of a part whose plugin is missing, this error says so
+                raise _unknown(name, known)
+    except ConfigError as error:
+        raise ConfigError(f"'{path}': {error}") from error
     return given
 
 
