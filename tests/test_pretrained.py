@@ -71,6 +71,18 @@ def test_a_state_dict_is_where_the_network_begins(
     assert has(own, weights)
 
 
+def test_of_two_copies_of_a_network_the_first_is_taken_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copies = {"module.encoder_q.": convnet(1), "module.encoder_k.": convnet(2)}
+    save_file(
+        {prefix + key: one for prefix, copy in copies.items() for key, one in copy.items()}, tmp_path / "w.safetensors"
+    )
+    learner = Learner(backbone="convnet", weights=str(tmp_path / "w.safetensors"), image_size=8, **TINY)
+    (chosen,) = [prefix for prefix, copy in copies.items() if has(learner, copy)]
+    assert f"the network more than once, its names begin with '{chosen}', " in caplog.text
+
+
 @pytest.mark.parametrize("stem", ["small", "standard"])
 def test_stem_and_width_of_a_resnet_follow_from_its_weights(tmp_path: Path, stem: str) -> None:
     network = ResNet18(ResNet18.Options(width=4, stem=stem))  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ocssl import checkpoint
 from ocssl.common.checkpoints import CheckpointFolder
+from ocssl.common.console import warn
 from ocssl.common.files import not_a_path, read_file
 from ocssl.errors import CheckpointError, ConfigError, first_misfit
 from ocssl.imaging import Fit
@@ -127,7 +128,10 @@ def fitting(tensors: Tensors, expected: Tensors, name: str, backbone: str | None
     ...
     ocssl.errors.CheckpointError: 'w.pth' does not fit backbone 'linear': weight is (1, 3), not (1, 2)
     """
-    prefix = _prefix(tensors, expected)
+    prefix, *others = _prefixes(tensors, expected)
+    if others:
+        copies = ", ".join(f"'{one}'" for one in (prefix, *others))
+        warn(f"'{name}' has the network more than once, its names begin with {copies}; the first is taken")
     found = checkpoint.sub_state(tensors, prefix)
     if misfit := _misfit(found, expected, prefix):
         network = f"backbone '{backbone}'" if backbone else "your backbone"
@@ -272,7 +276,7 @@ def _of_path(name: str, backbone: str | None) -> Source:
         kind = backbones.registry.get(entry)
         settings |= expected_settings(getattr(kind, "inputs", None))
         if hasattr(kind, "options_from"):
-            prefix = _prefix(tensors, kind().state_dict())
+            prefix = _prefixes(tensors, kind().state_dict())[0]
             settings |= kind.options_from(checkpoint.sub_state(tensors, prefix)) | width
     return Source(name, lambda _: tensors, settings)
 
@@ -352,11 +356,13 @@ def _read_file(path: Path) -> Tensors:
     return tensors
 
 
-def _prefix(tensors: Tensors, expected: Tensors) -> str:
-    """What the names of a network's tensors begin with among others; "" where nothing fits better."""
+def _prefixes(tensors: Tensors, expected: Tensors) -> list[str]:
+    """What the names of a network's tensors begin with among others, once for each copy; "" where nothing fits."""
     first = next(iter(expected), "")
     candidates = [key.removesuffix(first) for key in tensors if key == first or key.endswith(f".{first}")]
-    return max(["", *candidates], key=lambda prefix: sum(prefix + key in tensors for key in expected))
+    found = {prefix: sum(prefix + key in tensors for key in expected) for prefix in ("", *candidates)}
+    most = max(found.values())
+    return [prefix for prefix, count in found.items() if count == most] if most else [""]
 
 
 # ---------------------------------------------------------------------- encoders of ours

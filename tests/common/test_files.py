@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ocssl.common.files import atomic_write, read_file, remove_drafts
+from ocssl.common.files import atomic_write, read_file, remove_drafts, writing
+from ocssl.errors import CheckpointError
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -47,3 +48,11 @@ def test_a_draft_that_another_process_removes_before_it_is_locked_is_made_again(
     assert len(calls) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "text"
+
+
+def test_a_file_where_a_folder_should_be_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    said = r"cannot write '.*x\.onnx': '.*file' is a file, not a folder"
+    with pytest.raises(CheckpointError, match=said), writing(file / "x.onnx"):
+        file.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -320,6 +321,12 @@ def test_a_card_does_not_say_that_an_encoder_learned_which_did_not(tmp_path: Pat
         assert text not in before
     assert "| images seen | 0 |" in before
     assert "It has not learned from a stream" in before
+
+
+@pytest.mark.parametrize("license", ["apache-2.0", "other: of the lab", "yes"])
+def test_a_card_has_any_license_as_text(license: str) -> None:
+    _, front, _ = model_card(make("convnet-w8"), license=license).split("---\n", 2)
+    assert yaml.safe_load(front)["license"] == license
 
 
 def test_a_card_names_a_source_whose_name_is_no_valid_text(tmp_path: Path) -> None:

@@ -297,7 +297,10 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
     except OcsslError:
         raise
     except OSError as failure:
-        raise error(f"cannot write '{path}': {failure.strerror or failure}") from failure
+        reason = failure.strerror or failure
+        if isinstance(failure, FileExistsError):  # a folder cannot be made
+            reason = f"'{failure.filename}' is a file, not a folder"
+        raise error(f"cannot write '{path}': {reason}") from failure
 
 
 @contextlib.contextmanager

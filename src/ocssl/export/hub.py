@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ocssl.common.console import number_of
 from ocssl.common.files import MARK, atomic_write, check_output, is_draft, writing
 from ocssl.errors import CheckpointError
@@ -60,7 +62,7 @@ def check_hub_folder(place: Path, *, inputs: Iterable[str | Path] = (), force: b
 
 def model_card(encoder: FrozenEncoder, *, data: str | None = None, license: str | None = None) -> str:
     """The card's text: settings, budget and data, as far as the encoder records them."""
-    size, licence = encoder.image_size, f"license: {license}\n" if license else ""
+    size, licence = encoder.image_size, yaml.safe_dump({"license": license}) if license else ""
     if encoder.facts.get("seen"):
         tags = "tags:\n- self-supervised-learning\n- continual-learning\n"
         title = "An encoder learned from a stream"
