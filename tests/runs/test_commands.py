@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import SHORT, Command, as_options
+from helpers.command import SHORT, Command, as_options, refused
 from ocssl.config import REGISTRIES
 from ocssl.data import catalog, streams
 from ocssl.errors import DataError
@@ -44,6 +44,13 @@ def test_compare_puts_runs_side_by_side_and_draws_them(ocssl: Command, tmp_path:
         assert f"{read_result(run).final:.2f}" in out
     assert "shapes untrained encoder" in out
     assert Image.open(tmp_path / "curves.png").size == (1050, 630)
+
+
+def test_compare_draws_no_empty_plot(ocssl: Command, tmp_path: Path) -> None:
+    assert ocssl("run", "-q", "-o", "unmeasured", *as_options(SHORT | {"evaluate": "never"}))[0] == 0
+    line = refused(ocssl, "compare", "unmeasured", "--plot", "curves.png")
+    assert line == "ocssl: none of these runs was measured, so there is nothing to draw; leave --plot out\n"
+    assert not (tmp_path / "curves.png").exists()
 
 
 def test_compare_refuses_half_a_result(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:

@@ -39,6 +39,9 @@ def compare(
         check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
     found = {path.absolute(): read_result(path) for path in runs}
     title, groups = group_runs(found)
+    lines = comparison_lines(groups)
+    if plot is not None and not lines:
+        raise ConfigError("none of these runs was measured, so there is nothing to draw; leave --plot out")
     console = plain_console()
     tables = [comparison_table(title, groups)]
     if differences is not None:
@@ -53,7 +56,7 @@ def compare(
     if output is not None:
         console.print(f"wrote {output}")
     if plot is not None:
-        draw_lines(comparison_lines(groups), plot)
+        draw_lines(lines, plot)
         console.print(f"wrote {plot}")
 
 
