@@ -12,6 +12,7 @@ import torch
 from drawing import draw
 
 from helpers.command import TINY, Command, as_options, refused
+from helpers.results import CLA_E
 from ocssl.runs.loop import RunLoop
 from ocssl.runs.run import resume
 
@@ -205,8 +206,8 @@ def test_a_missing_extra_stops_the_run_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command, ocssl_module: Command, finished: Path) -> None:
-    _, _, err = ocssl("compare", finished, "--plot", "curve.png", hidden=["matplotlib"])
+def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command) -> None:
+    _, _, err = ocssl("compare", CLA_E, "--plot", "curve.png", hidden=["matplotlib"])
     assert "pip install 'ocssl[plot]'" in err
 
 
