@@ -13,6 +13,7 @@ from ocssl.errors import DataError
 from ocssl.results.labels import row_labels
 from ocssl.results.names import heading, row_name, style_name, without_folders
 from ocssl.results.read import Group, Problem, ResultFile, Store, read_results
+from ocssl.results.result import PROTOCOLS
 from ocssl.results.sections import BOUNDS, UNLISTED, Row, Section, make_section, sections_of
 from ocssl.results.tables import TABLES, PaperTable
 
@@ -106,10 +107,10 @@ def _unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
 
 
 def _section_key(group: Group) -> tuple[str, ...]:
-    """Images, crops, method, data set and protocol: groups that differ in one of them share no section."""
+    """Images, crops, method, data set and protocol, the clean one first: groups of one section share all of them."""
     result = group.files[0].result
     crops = "" if result.crops == 1 else str(result.crops)
-    return result.measured_on, crops, result.method or "", result.dataset, result.protocol
+    return result.measured_on, crops, result.method or "", result.dataset, str(PROTOCOLS.index(result.protocol))
 
 
 def _row_order(group: Group) -> tuple[Any, ...]:
