@@ -70,6 +70,16 @@ def test_a_copy_of_an_encoder_with_double_precision_takes_images_like_any_other(
     assert encoder(torch.rand(2, 3, 8, 8)).dtype == torch.float32
 
 
+@pytest.mark.parametrize(("kind", "tolerance"), [("half", 0.01), ("bfloat16", 0.05), ("double", 1e-5)])
+def test_an_encoder_transforms_in_the_precision_that_it_was_given(
+    learner: Learner, kind: str, tolerance: float
+) -> None:
+    expected = learner.transform(IMAGES)
+    found = getattr(of_learner(learner), kind)().transform(IMAGES)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
 def test_features_of_no_images_at_once_are_refused(learner: Learner) -> None:
     for batch in (0, 2.5, "many"):
         with pytest.raises(ConfigError, match=f"batch must be a whole number of at least 1, not {batch!r}"):

@@ -140,6 +140,12 @@ def test_other_backbones_are_not_passed_off_as_torchvisions(encoder: FrozenEncod
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("half", "torch.float16"), ("double", "torch.float64")])
+def test_an_encoder_that_is_not_in_single_precision_is_refused(kind: str, dtype: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"in float32, and this one is in {dtype}"):
+        export(getattr(make("convnet-w8"), kind)(), tmp_path / "encoder.onnx", "onnx")
+
+
 def test_an_encoder_in_training_goes_on_training_after_an_export(tmp_path: Path) -> None:
     encoder = make("convnet-w8").train()
     assert export(encoder, tmp_path / "encoder.safetensors", "safetensors") == 0

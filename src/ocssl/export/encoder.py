@@ -82,9 +82,11 @@ class FrozenEncoder(nn.Module):
     def transform(self, images: Images, *, batch: int = 512) -> np.ndarray:
         """Features ``(n, feature_dim)``, float32, of whatever :meth:`ocssl.Learner.transform` takes."""
         batch = check_batch(batch)
-        device, pixels = self.mean.device, as_uint8(images, self.image_size, self.fit, self.pixel_range)
+        pixels, chunks = as_uint8(images, self.image_size, self.fit, self.pixel_range), []
         with evaluating(self):
-            chunks = [self(chunk.to(device).float() / 255).float().cpu() for chunk in pixels.split(batch)]
+            for chunk in pixels.split(batch):
+                scaled = chunk.to(self.mean.device).float() / 255
+                chunks.append(self(scaled.to(self.mean.dtype)).float().cpu())  # half() and double() change the type
         return torch.cat(chunks).numpy()
 
     @property

@@ -59,6 +59,8 @@ def export(encoder: FrozenEncoder, path: str | Path, to: str, *, uint8: bool = F
     check_uint8(to, uint8)
     check_ending(to, target)
     check_output(path, to, force=force)
+    if encoder.mean.dtype != torch.float32:
+        raise ConfigError(f"an encoder is exported in float32, and this one is in {encoder.mean.dtype}; load it again")
     encoder = copy.deepcopy(encoder).cpu().eval()  # the caller's may be on a GPU, in training
     difference = 0.0
 
