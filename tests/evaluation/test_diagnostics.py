@@ -25,9 +25,11 @@ def test_a_round_cloud_has_spread_one_and_full_rank():
     assert effective_rank(cloud(20_000, 16)) == pytest.approx(16, abs=0.01)
 
 
-def test_spread_does_not_depend_on_the_length_of_the_features():
-    rows = cloud(500, 8)
-    assert feature_std(rows * 1000) == pytest.approx(feature_std(rows), rel=1e-5)
+@pytest.mark.parametrize("length", [1e-35, 1e3, 1e30])
+def test_spread_and_alignment_do_not_depend_on_the_length_of_the_features(length):
+    rows, targets = cloud(500, 8), cloud(500, 8, seed=1)
+    assert feature_std(rows * length) == pytest.approx(feature_std(rows), rel=1e-5)
+    assert alignment(rows * length, targets) == pytest.approx(alignment(rows, targets), abs=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(200, 30), (30, 200)])

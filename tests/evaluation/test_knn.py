@@ -21,7 +21,8 @@ def clouds(count: int, seed: int, classes: int = 5, dim: int = 8):
 def slow_knn(train, labels, test, k, temperature):
     predictions = []
     for query in test.double():
-        cosines = [float(torch.cosine_similarity(query, row, dim=0)) for row in train.double()]
+        query = query / query.abs().max()
+        cosines = [float(query @ row / query.norm() / row.norm()) for row in train.double()]
         nearest = sorted(range(len(train)), key=lambda i: -cosines[i])[:k]
         votes: dict[int, float] = {}
         for i in nearest:
@@ -35,6 +36,16 @@ def test_knn_votes_as_the_slow_version_does(k, temperature):
     (train, labels), (test, truth) = clouds(120, seed=0), clouds(40, seed=1)
     expected = (slow_knn(train, labels, test, k, temperature) == truth).double().mean().item()
     assert knn_probe(train, labels, test, truth, k=k, temperature=temperature).percent == pytest.approx(100 * expected)
+
+
+@pytest.mark.parametrize("length", [1e-44, 1e-30, 1e20, 3e37, 1e300])
+def test_the_length_of_features_does_not_matter_whatever_it_is(length):
+    (train, labels), (test, truth) = clouds(120, seed=0), clouds(40, seed=1)
+    lengths = torch.full((40, 1), length, dtype=torch.float64 if length > 1e38 else torch.float32)
+    rows = test * lengths
+    rows[::2] = test[::2].to(rows.dtype)  # long or short ones beside usual ones
+    expected = (slow_knn(train, labels, rows, 10, 0.07) == truth).double().mean().item()
+    assert knn_probe(train, labels, rows, truth, k=10).percent == pytest.approx(100 * expected)
 
 
 def test_chunks_do_not_change_the_vote(monkeypatch):

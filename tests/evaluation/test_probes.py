@@ -115,6 +115,15 @@ def test_feature_length_does_not_matter_because_rows_are_normalised():
     assert scaled.accuracy == pytest.approx(plain.accuracy, abs=0.51)
 
 
+@pytest.mark.parametrize("length", [2.0**-100, 2.0**100])
+def test_features_of_extreme_lengths_are_probed_as_any_others(length):
+    train, y, val, val_y, test, test_y = splits()
+    plain = linear_probe(train, y, val, val_y, test, test_y, seed=0)
+    extreme = linear_probe(train * length, y, val * length, val_y, test * length, test_y, seed=0)
+    assert torch.equal(extreme.weight, plain.weight)
+    assert torch.equal(plain.predict(test * length), plain.predict(test))
+
+
 def test_half_precision_features_are_stored_as_given_and_lose_next_to_nothing():
     train, y, val, val_y, test, test_y = splits()
     full = linear_probe(train, y, val, val_y, test, test_y, seed=0)

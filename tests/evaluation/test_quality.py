@@ -57,6 +57,12 @@ def test_features_of_a_slow_walk_have_all_neighbours_in_time_and_a_gap_leaves_co
     assert in_time(beyond, 13)[inside].min() == 1
 
 
+@pytest.mark.parametrize("length", [1e-35, 1e37])
+def test_neighbours_do_not_depend_on_the_length_of_the_features(length: float) -> None:
+    features = torch.as_tensor(np.random.default_rng(0).normal(size=(60, 7)) + 3).float()
+    assert torch.equal(nearest(features * length).sort().values, nearest(features).sort().values)
+
+
 def test_chance_is_what_features_that_know_nothing_have() -> None:
     interval = Interval(gap=5, window=25)
     features = torch.randn(1000, 50, generator=torch.Generator().manual_seed(3))

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ocssl.errors import ConfigError, InputError
+from ocssl.losses import full
 
 FeatureMatrix = Tensor | NDArray[np.floating]
 LabelVector = Tensor | NDArray[np.integer]
@@ -54,9 +55,26 @@ def as_labels(values: LabelVector, count: int, name: str) -> Tensor:
     return labels
 
 
+def scaled(features: Tensor, dim: int | None = None) -> Tensor:
+    """Features as float32, divided by the power of two below their largest magnitude; zeros stay zeros.
+
+    No bit is lost, and squares of the result neither overflow nor vanish.
+
+    Args:
+        dim: along which the largest magnitude is taken; None: that of all.
+
+    >>> scaled(torch.tensor([[3 * 2.0**90, 2.0**90]])).tolist()
+    [[1.5, 0.5]]
+    """
+    features = full(features)
+    largest = features.abs().amax(() if dim is None else dim, keepdim=True)
+    power = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
+    return (features / power).float()
+
+
 def normalised(features: Tensor) -> Tensor:
-    """Rows of length one, in the precision given; a row of zeros stays zero."""
-    return functional.normalize(features.float(), dim=-1).to(features.dtype)
+    """Rows of length one, float32, whatever their length was; a row of zeros stays zero."""
+    return functional.normalize(scaled(features, dim=-1), dim=-1)
 
 
 def count_classes(given: int | None, *labels: Tensor) -> int:

@@ -37,7 +37,7 @@ def feature_std(features: FeatureMatrix) -> float:
     >>> round(feature_std(torch.cat([torch.eye(4), -torch.eye(4)])), 2)
     1.0
     """
-    rows = normalised(as_features(features, "features").float())
+    rows = normalised(as_features(features, "features"))
     return float(rows.std(dim=0, correction=0).mean()) * math.sqrt(rows.shape[1])
 
 
@@ -69,10 +69,10 @@ def alignment(features: FeatureMatrix, targets: FeatureMatrix) -> float:
     >>> alignment(torch.eye(2), torch.tensor([[2.0, 0.0], [3.0, 0.0]]))
     0.5
     """
-    rows, aims = as_features(features, "features").float(), as_features(targets, "targets").float()
+    rows, aims = as_features(features, "features"), as_features(targets, "targets")
     if rows.shape != aims.shape:
         raise InputError(f"targets must have the features' shape {tuple(rows.shape)}, not {tuple(aims.shape)}")
-    return float(torch.cosine_similarity(rows, aims.to(rows.device)).mean())
+    return float((normalised(rows) * normalised(aims.to(rows.device))).sum(1).mean())
 
 
 def diagnose_features(features: FeatureMatrix) -> dict[str, float]:

@@ -39,8 +39,8 @@ def knn_probe(
     """
     if k < 1 or not temperature > 0:
         raise ConfigError(f"k-NN needs k of at least 1 and a positive temperature, not {k} and {temperature}")
-    train = normalised(as_features(train_features, "train features").float())
-    test = normalised(as_features(test_features, "test features").float()).to(train.device)
+    train = normalised(as_features(train_features, "train features"))
+    test = normalised(as_features(test_features, "test features")).to(train.device)
     if train.shape[1] != test.shape[1]:
         raise InputError(f"test features must have the train features' dimension {train.shape[1]}, not {test.shape[1]}")
     neighbours = as_labels(train_labels, len(train), "train labels").to(train.device)

@@ -81,7 +81,8 @@ class ProbeResult:
 
     def predict(self, features: FeatureMatrix) -> Tensor:
         """Class indices ``(N,)`` for features ``(N, D)``."""
-        rows = normalised(as_features(features, "features")).to(self.weight.device)
+        given = as_features(features, "features")
+        rows = normalised(given).to(self.weight.device, given.dtype)  # rounded as those of training were
         if rows.shape[1] != len(self.weight):
             raise InputError(f"features must have the probe's dimension {len(self.weight)}, not {rows.shape[1]}")
         return _predict(rows, self.weight, self.bias)

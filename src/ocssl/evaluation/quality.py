@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ocssl.errors import ConfigError, InputError
-from ocssl.evaluation._inputs import FeatureMatrix, as_features, normalised
+from ocssl.evaluation._inputs import FeatureMatrix, as_features, normalised, scaled
 
 NEIGHBOURS = 10
 PERMUTATIONS = 200
@@ -65,7 +65,7 @@ def nearest(features: FeatureMatrix, *, gap: int = 0) -> Tensor:
     >>> nearest(corners)[0].sort().values.tolist()[-1] < 12
     True
     """
-    rows = as_features(features, "features").float()
+    rows = scaled(as_features(features, "features"))
     if len(rows) < 2 * gap + 1 + NEIGHBOURS:
         raise InputError(f"{NEIGHBOURS} neighbours beyond a gap of {gap} need more than {len(rows)} images")
     rows = normalised(rows - rows.mean(0))
