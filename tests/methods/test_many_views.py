@@ -59,6 +59,19 @@ def test_the_coding_rate_is_exact_at_the_papers_sizes_in_single_precision() -> N
     assert nearly_equal.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("epsilon", [1e-4, 1e-6, 1e-8])
+def test_the_coding_rate_is_accurate_for_a_small_epsilon(epsilon: float) -> None:
+    spread, alike = drawn(2, 30, 16), torch.ones(2, 30, 16, dtype=torch.float64) + 0.01 * drawn(2, 30, 16)
+    for rows in (spread, alike):
+        single, double = rows.float().requires_grad_(), rows.float().double().requires_grad_()
+        rate = coding_rate(single, epsilon)
+        rate.backward()
+        coding_rate(double, epsilon).backward()
+        expected = np.mean([slow_coding_rate(view, epsilon) for view in double.detach().numpy()])
+        assert (rate.dtype, rate.item()) == (torch.float32, pytest.approx(expected, rel=1e-6))
+        assert (single.grad - double.grad).norm() < 1e-5 * double.grad.norm()
+
+
 @pytest.mark.parametrize("views", [2, 3, 6])
 def test_emp_agrees_with_the_slow_version(views: int) -> None:
     method, _, step = begun("emp", views, rate_weight=0.1, rate_epsilon=0.5)
