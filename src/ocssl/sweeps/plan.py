@@ -8,7 +8,8 @@ from functools import cached_property
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BeforeValidator, Field
@@ -19,9 +20,9 @@ from ocssl.common.yaml import MAX_BYTES, read_yaml
 from ocssl.errors import ConfigError, unreadable
 from ocssl.options import Options, setting, validate
 from ocssl.plugins import SCRIPT, name_plugins
-from ocssl.runs.config import merged, unread
+from ocssl.runs.config import merged, settings, unread
 from ocssl.runs.presets import resolve
-from ocssl.sweeps.space import Range, Scalar, combinations, parse_space, random_values
+from ocssl.sweeps.space import Range, Scalar, Space, combinations, parse_space, random_values
 
 OWN = {"seed": "list it under seeds", "measure_on": "sweeps are scored on the validation images, always"}
 """Settings that the sweep itself sets, and what to do instead of setting them."""
@@ -39,9 +40,7 @@ class Sweep(Options):
     space: Annotated[
         dict[str, tuple[Scalar, ...] | Range],
         BeforeValidator(lambda given: parse_space(given) if isinstance(given, dict) else given),
-    ] = setting(
-        ..., "Settings that vary: a list of values, or {low, high, scale, whole}; probe.lr is lr in the group probe."
-    )
+    ] = setting(..., "Settings that vary: a list of values, or {low, high, scale}; probe.lr is lr in the group probe.")
     extra: list[dict[str, Scalar]] = setting([], "Single configurations that a grid tries in addition.")
     seeds: list[Annotated[int, Field(ge=0)]] = setting(
         [0], "Each configuration runs with each seed; its score is the mean.", min_length=1
@@ -151,13 +150,11 @@ def parse_sweep(given: Mapping[str, Any]) -> Sweep:
         given["search"] = "tpe"
     sweep = validate(Sweep, given)
     name_plugins(sweep.plugins, "the sweep")
+    sweep = sweep.model_copy(update={"space": _with_whole_ranges(sweep.space)})
     _check(sweep)
     used: dict[str, None] = dict.fromkeys(sweep.plugins)
     for values in sweep.distinct(sweep.corners()) if sweep.search == "tpe" else sweep.listed():
-        try:
-            config = resolve(sweep.run_settings(values, max(sweep.seeds)))
-        except ConfigError as error:
-            raise ConfigError(f"{error}{_whole_hint(sweep, str(error))}") from error
+        config = resolve(sweep.run_settings(values, max(sweep.seeds)))
         used |= dict.fromkeys(plugin.module for plugin in config.plugins() if plugin.module != SCRIPT)
         needed = ("each",) if sweep.score == "avg" else ("each", "final")
         if config.evaluate not in needed:
@@ -183,6 +180,8 @@ def _check(sweep: Sweep) -> None:
             raise ConfigError(f"'{name}' is fixed under settings and varies under space; decide for one")
         if sweep.search == "grid" and isinstance(entry, Range):
             raise ConfigError(f"grid search needs a list of values for space.{name}, not a range")
+        if isinstance(entry, Range) and entry.whole and not (entry.low.is_integer() and entry.high.is_integer()):
+            raise ConfigError(f"space.{name} is of whole numbers, so low and high must be whole, too")
     for values in sweep.extra:
         if sweep.search != "grid":
             raise ConfigError(f"extra is for a grid; {sweep.search} search finds its own configurations")
@@ -223,12 +222,19 @@ def _check_runs(sweep: Sweep, possible: float) -> None:
         raise ConfigError(f"the space has more than {MAX_RUNS:,} combinations of names; list fewer")
 
 
-def _whole_hint(sweep: Sweep, refusal: str) -> str:
-    """What to write where a range gives a setting of whole numbers others."""
-    for name, entry in sweep.space.items():
-        if isinstance(entry, Range) and not entry.whole and refusal.startswith(f"{name} must be a whole number"):
-            return f"; write space.{name} as {{low: {entry.low:g}, high: {entry.high:g}, whole: true}}"
-    return ""
+def _with_whole_ranges(space: Space) -> Space:
+    """The space, with whole numbers in the ranges of settings that take no others."""
+    known = settings()
+
+    def is_whole(name: str) -> bool:
+        group, _, inner = name.partition(".")
+        kind: Any = known[group].field.annotation if group in known else None
+        field = getattr(kind, "model_fields", {}).get(inner)
+        kind = field.annotation if field else kind
+        return [part for part in get_args(kind) or [kind] if part is not NoneType] == [int]
+
+    ranges = {name: entry for name, entry in space.items() if isinstance(entry, Range) and is_whole(name)}
+    return {**space, **{name: entry.model_copy(update={"whole": True}) for name, entry in ranges.items()}}
 
 
 def _values(entry: tuple[Scalar, ...] | Range) -> Sequence[Scalar]:

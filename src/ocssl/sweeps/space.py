@@ -22,7 +22,7 @@ class Range(Options):
     low: float = setting(..., "Smallest value.")
     high: float = setting(..., "Largest value.")
     scale: Literal["linear", "log"] = setting("linear", "Draws are uniform on this scale.")
-    whole: bool = setting(False, "Whole numbers only.")
+    whole: bool = setting(False, "Whole numbers only; always so where the setting takes no others.")
 
     @property
     def ends(self) -> tuple[Scalar, Scalar]:
@@ -57,7 +57,7 @@ Space = Mapping[str, tuple[Scalar, ...] | Range]
 
 
 def parse_space(given: Mapping[str, Any]) -> Space:
-    """A space from lists or ``{low, high, scale, whole}``.
+    """A space from lists or ``{low, high, scale}``.
 
     >>> parse_space({"lr": [0.1, 0.3]})
     {'lr': (0.1, 0.3)}
@@ -69,7 +69,7 @@ def _parse(name: str, entry: object) -> tuple[Scalar, ...] | Range:
     if isinstance(entry, Mapping):
         return _range(name, entry)
     if not isinstance(entry, list | tuple):
-        raise ConfigError(f"space.{name} must be a list of values or {{low, high, scale, whole}}, not {shown(entry)}")
+        raise ConfigError(f"space.{name} must be a list of values or {{low, high, scale}}, not {shown(entry)}")
     if not entry:
         raise ConfigError(f"space.{name} is empty; list at least one value")
     if not all(isinstance(value, Scalar) for value in entry):
@@ -83,8 +83,6 @@ def _parse(name: str, entry: object) -> tuple[Scalar, ...] | Range:
 
 def _range(name: str, given: Mapping[str, Any]) -> Range:
     found = validate(Range, given, f"space.{name}.")
-    if found.whole and not (found.low.is_integer() and found.high.is_integer()):
-        raise ConfigError(f"space.{name} is of whole numbers, so low and high must be whole, too")
     if not found.low < found.high or (found.scale == "log" and found.low <= 0):
         bound = "0 < low < high" if found.scale == "log" else "low < high"
         raise ConfigError(f"space.{name} needs {bound}, not low {found.low:g} and high {found.high:g}")
