@@ -36,3 +36,27 @@ def test_finished_runs_are_shown_without_importing_torch(tmp_path: Path, words: 
     done = subprocess.run([sys.executable, "-c", program, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "CLA-E" in done.stdout
+
+
+@pytest.mark.parametrize("measured", ["nothing", "floors"])
+def test_a_run_that_was_not_measured_is_said_so_in_words(ocssl: Ocssl, tmp_path: Path, measured: str) -> None:
+    result = read_result(CLA_E)
+    floors = {} if measured == "floors" else {"references": {}, "knn_references": {}}
+    none = {"final": None, "avg": None, "curve": [], "knn": None, "matrix": [], "forgetting": None} | floors
+    (tmp_path / "result.json").write_text(result.model_copy(update=none).to_json())
+    _, shown = ocssl("show", str(tmp_path))
+    assert "–" not in shown
+    assert "Final       not measured" in shown.splitlines()
+    assert ("pixels" in shown) == (measured == "floors")
+
+
+def test_a_run_that_was_measured_at_its_end_has_neither_avg_nor_curve(ocssl: Ocssl, tmp_path: Path) -> None:
+    result = read_result(CLA_E)
+    assert result.knn is not None
+    knn = result.knn.model_copy(update={"avg": None, "curve": result.knn.curve[-1:]})
+    end = {"avg": None, "curve": result.curve[-1:], "forgetting": None, "knn": knn}
+    (tmp_path / "result.json").write_text(result.model_copy(update=end).to_json())
+    lines = ocssl("show", str(tmp_path))[1].splitlines()
+    assert f"Final       {result.final:.2f} %" in lines
+    assert f"k-NN        Final {knn.final:.2f} %" in lines
+    assert not {"Avg", "along"} & {line.split()[0] for line in lines}

@@ -33,6 +33,7 @@ def test_show_tells_how_far_an_unfinished_run_got(ocssl: Command, tmp_path: Path
         assert words in out
     first = next(line for line in RunFolder(tmp_path / "run").read_metrics() if line.get("point") == "1")
     assert f"{first['linear']:.1f}" in out
+    assert f"log         {(tmp_path / 'run' / 'log.txt').read_text().splitlines()[-1]}" in out.splitlines()
 
 
 def test_compare_puts_runs_side_by_side_and_draws_them(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:

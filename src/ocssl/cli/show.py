@@ -11,7 +11,7 @@ import typer
 
 from ocssl.cli.flags import plain_console
 from ocssl.common.console import duration, percent
-from ocssl.common.files import check_output
+from ocssl.common.files import check_output, read_file
 from ocssl.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def show(
         config, lines = (result.config, _summary(result)) if result else _unfinished(run)
         for name, text in lines:
             console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)
-        if result and matrix:
+        if result and result.matrix and matrix:
             console.print(to_rich(_matrix(result)))
     if settings:
         console.print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
@@ -106,14 +106,16 @@ def _summary(result: Result) -> Iterator[tuple[str, str]]:
     from ocssl.results.labels import measured_words
 
     yield "run", ", ".join(filter(None, (result.title, *measured_words(result))))
-    yield "Final", f"{percent(result.final)} %"
-    yield "Avg", f"{percent(result.avg)} %"
-    yield "along", _along(result.curve)
+    yield "Final", _accuracy(result.final)
+    if result.avg is not None:
+        yield "Avg", _accuracy(result.avg)
+        yield "along", _along(result.curve)
     if result.knn:
-        yield "k-NN", f"Final {percent(result.knn.final)} %, Avg {percent(result.knn.avg)} %"
+        avg = "" if result.knn.avg is None else f", Avg {_accuracy(result.knn.avg)}"
+        yield "k-NN", f"Final {_accuracy(result.knn.final)}{avg}"
     if result.forgetting is not None:
         yield "forgetting", f"{result.forgetting:.2f} points"
-    yield from ((name, f"{percent(value)} %") for name, value in result.references.items())
+    yield from ((name, _accuracy(value)) for name, value in result.references.items())
     yield "CBP", f"{result.cbp_spent:,} of {result.cbp_planned:,} planned"
     preparing = f"{duration(result.prepare_seconds)} preparing, " if result.prepare_seconds else ""
     yield "time", f"{preparing}{duration(result.train_seconds)} training, {duration(result.eval_seconds)} measuring"
@@ -150,7 +152,21 @@ def _so_far(folder: RunFolder, config: RunConfig) -> Iterator[tuple[str, str]]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"'{folder.metrics}' holds a line that is none of a run: {error!r}") from error
     yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
+    if notes := _notes(folder.log):
+        yield "log", notes[-1]
     yield "resume with", folder.go_on
+
+
+def _notes(log: Path) -> list[str]:
+    """The lines of a run's log; none where it cannot be read."""
+    try:
+        return read_file(log).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _accuracy(value: float | None) -> str:
+    return "not measured" if value is None else f"{percent(value)} %"
 
 
 def _along(curve: list[float]) -> str:
