@@ -147,8 +147,18 @@ def test_a_run_that_started_from_another_strategy_is_no_result_of_the_row() -> N
 def test_a_strategy_stands_for_all_its_rows() -> None:
     table = find_table("high-simsiam")
     assert [row.name for row in table.select(["er", "cla-e"])] == ["er-reservoir", "er-fifo", "cla-e"]
-    assert [row.name for row in find_table("low-simsiam").select(["iid"])] == ["iid"]
+    assert [row.name for row in find_table("low-simsiam").select(["iid"])] == ["iid-b10", "iid"]
     assert table.select([]) == table.rows
+
+
+def test_er_with_a_memory_stands_for_its_rows_in_every_table() -> None:
+    names = {id: [row.name for row in find_table(id).select(["er-fifo"])] for id in ("high-simsiam", "passes-simclr")}
+    assert names["high-simsiam"] == ["er-fifo"]
+    assert names["passes-simclr"] == ["er-fifo-low", "er-fifo-np1", "er-fifo-np3", "er-fifo-np6"]
+
+
+def test_a_strategy_stands_for_the_runs_that_go_on_from_its_own() -> None:
+    assert [row.name for row in find_table("pretraining-simclr").select(["cla-r"])] == ["cla-r-first", "cla-r-iid"]
 
 
 def test_unknown_rows_and_tables_are_refused_with_the_nearest(ocssl: Ocssl) -> None:

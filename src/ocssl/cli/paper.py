@@ -201,6 +201,9 @@ def run(
             )
     chosen = [(paper, choose_dataset(paper, dataset), rows) for paper, rows in select_rows(papers, _words(methods))]
     values = None
+    for paper in papers:
+        if paper not in [other for other, _, _ in chosen]:
+            console.print(f"{paper.id}: none of its rows is named", style="yellow")
     if tuned:
         if len(papers) > 1:
             raise ConfigError("tuned values are for the rows of one table; name one table")

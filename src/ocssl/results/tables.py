@@ -49,6 +49,15 @@ class PaperRow:
         """The strategy; ``iid`` for i.i.d. training."""
         return "iid" if self.settings.get("stream") == "iid" else str(self.settings.get("strategy", ""))
 
+    @property
+    def names(self) -> set[str]:
+        """The names by which it is chosen: its own, its strategy's, the paper's for that with this memory.
+
+        A row that goes on from another run is chosen by the strategy of that run as well.
+        """
+        strategies = {self.strategy, row_name(self.strategy, self.settings.get("memory"))}
+        return {self.name, *strategies, *([] if self.after is None else [self.after["strategy"]])} - {""}
+
     @cached_property
     def kind(self) -> Kind:
         """Strategy, method, memory and block of its results."""
@@ -116,9 +125,8 @@ class PaperTable:
 
     @property
     def names(self) -> set[str]:
-        """The names that :meth:`select` takes: those of its rows and of their strategies."""
-        strategies = {row.settings["strategy"] for row in self.rows if "strategy" in row.settings}
-        return {row.name for row in self.rows} | strategies
+        """The names that :meth:`select` takes: those by which its rows are chosen."""
+        return {name for row in self.rows for name in row.names}
 
     def row(self, name: str) -> PaperRow:
         """The row of that name."""
@@ -128,11 +136,11 @@ class PaperTable:
         return found[name]
 
     def select(self, names: Iterable[str]) -> tuple[PaperRow, ...]:
-        """The rows of these names; a strategy's name stands for all its rows, and no name for all rows."""
-        chosen: list[PaperRow] = []
-        for name in names:
-            chosen += [row for row in self.rows if row.settings.get("strategy") == name] or [self.row(name)]
-        return tuple(row for row in self.rows if not chosen or row in chosen)
+        """The rows that are chosen by these names; a strategy's name stands for all its rows, no name for all rows."""
+        wanted = set(names)
+        for name in wanted - self.names:
+            self.row(name)  # unknown
+        return tuple(row for row in self.rows if not wanted or row.names & wanted)
 
 
 def find_table(name: str) -> PaperTable:
