@@ -294,6 +294,15 @@ def test_a_long_step_is_measured_once_and_only_with_replay(monkeypatch: pytest.M
     assert tuning.measure({**TINY}) == 4 / 80
 
 
+@pytest.mark.parametrize("seconds", [[0.9, 0.2, 0.8], [*[0.04] * 7, *[0.02] * 4, *[0.04] * 9]])
+def test_other_work_that_slows_some_steps_down_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float]
+) -> None:
+    steps = iter([1.0, 0.9, 0.9, 0.9, *seconds])  # the first, and three that fill the memory
+    monkeypatch.setattr(tuning, "_seconds", lambda learner: next(steps))
+    assert tuning.measure({**TINY}) == 4 / min(seconds)
+
+
 def test_a_slow_step_without_replay_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([3.0, 2.0])  # the first is not an accident, the second tells
     monkeypatch.setattr(tuning, "_seconds", lambda learner: next(seconds))

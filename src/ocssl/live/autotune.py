@@ -45,7 +45,8 @@ PRETRAINED_PRESETS: tuple[tuple[int, dict[str, Any]], ...] = ((FEW, {}), (MORE, 
 """The same for a learner that begins with weights: these are the network's, and more passes lose what it knows."""
 
 RESERVE = 1.25  # the rate is measured on an idle machine: decoding, saving and other work need a share
-MEASURED = 3  # minibatches
+MEASURED = 3  # minibatches at least
+SPAN = 0.5  # seconds that they take at least
 LONG = 5.0  # seconds of a minibatch from which on a single one is precise enough
 SLOW = 1.0  # seconds of a minibatch without replay from which on the time of one with replay is computed from it
 MAX_SIZE_CPU, MAX_SIZE_GPU = 64, 224
@@ -167,7 +168,7 @@ def measure(
     first = _seconds(learner)  # it includes what is set up once
     whole = not hasattr(config, "heads_first")  # all of the network learns in every step
     seconds: list[float] = []
-    for _ in range(fill + MEASURED):
+    while len(seconds) < fill + MEASURED or sum(seconds[fill:]) < SPAN:
         seconds.append(_seconds(learner))
         if whole and len(seconds) <= fill and (quickest := min(first, *seconds)) > SLOW:
             seconds = [quickest * config.batch / config.stream_batch] * (fill + 1)
@@ -177,7 +178,7 @@ def measure(
         if too_slow or (len(seconds) > fill and seconds[-1] > LONG):
             break
     measured = sorted(seconds[fill:] or seconds[-MEASURED:])
-    known.append((single, measured[len(measured) // 2]))
+    known.append((single, measured[len(measured) // 4]))  # other work makes many of them slower
     return 1 / (per_image * known[-1][1])
 
 
