@@ -8,6 +8,8 @@ import pytest
 
 from helpers.cli import Ocssl
 from helpers.results import content, put
+from ocssl.results import read_report, read_result
+from ocssl.results.comparison import group_runs
 from ocssl.results.labels import row_labels
 from ocssl.results.names import SYMBOLS
 from ocssl.results.read import read_results
@@ -106,3 +108,24 @@ def test_the_report_has_what_all_rows_share_in_its_caption(ocssl: Ocssl, tmp_pat
 def test_symbols_are_those_of_the_settings() -> None:
     declared = {name: entry.marks.symbol for name, entry in settings().items() if entry.marks.symbol}
     assert declared == SYMBOLS
+
+
+def test_rows_that_differ_only_in_when_they_were_measured_are_told_apart(ocssl: Ocssl, tmp_path: Path) -> None:
+    end = content(lr=0.2, evaluate="final")
+    end |= {"avg": None, "curve": end["curve"][-1:]}
+    found = [content(lr=0.2), content(lr=0.2, seed=1), end, content(lr=0.4)]
+    files = [put(tmp_path / "results", str(number), one) for number, one in enumerate(found)]
+    ocssl("report", tmp_path / "results", "-o", tmp_path / "report", "--format", "markdown")
+    report = (tmp_path / "report" / "report.md").read_text().replace("**", "")
+    labels = ["CLA-E, lr 0.2, evaluate each", "CLA-E, lr 0.2, evaluate final", "CLA-E, lr 0.4, evaluate each"]
+    assert all(report.count(f"| {label} |") == 1 for label in labels)
+    compared = group_runs({path: read_result(path) for path in files})[1]
+    assert [label.removesuffix(", seed 0").removesuffix(", seeds 0 1") for label in compared] == labels
+
+
+def test_rows_of_one_name_have_the_key_of_their_experiment(tmp_path: Path) -> None:
+    """Nothing but the code of a plugin tells them apart, say."""
+    for key in ("a" * 16, "b" * 16):
+        put(tmp_path, key, content(lr=0.2) | {"key": key})
+    (section,) = read_report(tmp_path).sections
+    assert [row.label for row in section.rows] == ["CLA-E, key aaaaaaaa", "CLA-E, key bbbbbbbb"]

@@ -102,6 +102,10 @@ def _unlisted(store: Store, listed: Iterable[Section]) -> Iterator[Section]:
         title += f", mean of {crops} crops" if crops else ""
         table = PaperTable("-".join(filter(None, (UNLISTED, method, images, crops))), title, ())
         labels, shared = row_labels(results)
+        labels = [  # the code of a plugin may be all that tells two rows apart
+            label if labels.count(label) == 1 else f"{label}, key {result.key[:8]}"
+            for label, result in zip(labels, results, strict=True)
+        ]
         rows = tuple(map(_unlisted_row, groups, labels))
         yield replace(make_section(store, table, dataset, results[0].protocol, rows), shared=tuple(shared))
 

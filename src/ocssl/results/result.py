@@ -24,8 +24,8 @@ Block = tuple[int, int, int]
 
 REQUIRED = ("dataset", "protocol", "strategy", "method", "memory", "stream", "stream_batch", "batch", "passes", "seed")
 """Settings that tables and figures read."""
-MEASURING = ("evaluate", "measure_on", "eval_crops")
-"""Settings of how the encoder was measured, which labels leave out."""
+MEASURING = ("measure_on", "eval_crops")
+"""Settings of how the encoder was measured that stand beside labels, not in them."""
 
 
 def _readable(config: dict[str, Any]) -> dict[str, Any]:
