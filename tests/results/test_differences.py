@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from helpers.cli import Ocssl
-from helpers.results import PUBLISHED
+from helpers.results import PUBLISHED, content, put
 from ocssl.errors import ConfigError
 from ocssl.results import Group, ResultFile, Section, find_table, read_result, read_results, sections_of
 from ocssl.results.build import UNPAIRED, differences_table
@@ -124,6 +124,18 @@ def test_compare_ranks_no_row_that_knows_more_than_the_stream() -> None:
         "ER": (False, True),
         "i.i.d.": (False, False),
     }
+
+
+def test_compare_shows_no_floor_that_two_runs_of_a_seed_disagree_about(ocssl: Ocssl, tmp_path: Path) -> None:
+    """Two runs that start from folders of one name, here: only one of the two networks would be shown."""
+    pytest.importorskip("matplotlib")
+    start = content(init_from="early")
+    files = [put(tmp_path, name, start | {"references": {"initial": at}}) for name, at in (("a", 15.0), ("b", 21.0))]
+    code, said = ocssl("compare", *files, "-o", tmp_path / "floors.csv", "--plot", tmp_path / "floors.svg")
+    assert code == 0, said
+    assert "runs of seed 0 have 15.00 and 21.00 for the same initial encoder" in said.replace("\n", " ")
+    (floor,) = [row for row in read(tmp_path / "floors.csv") if row["run"] == "cifar100 initial encoder"]
+    assert (floor["Final %"], floor["seeds"]) == ("", "")
 
 
 def test_compare_keeps_floors_that_were_measured_in_two_ways_apart(ocssl: Ocssl, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def compare(
     for table in tables:
         print_table(console, table)
     console.print(*LEGEND, style="dim")
-    for sentence in incomparable(found.values()):
+    for sentence in (*(problem for row in tables[0].rows for problem in row.problems), *incomparable(found.values())):
         console.print(sentence, style="yellow")
     if output is not None:
         console.print(f"wrote {output}")

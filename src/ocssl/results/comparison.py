@@ -17,7 +17,7 @@ from ocssl.results.read import Group, ResultFile
 from ocssl.results.render.figures import Line
 from ocssl.results.render.terminal import sparkline
 from ocssl.results.result import Result
-from ocssl.results.sections import BOUNDS, ENCODERS, FLOORS, best_groups, floor_settings
+from ocssl.results.sections import BOUNDS, ENCODERS, FLOORS, best_groups, floor_group, floor_settings
 from ocssl.results.table import Table, TableColumn, TableRow, Value
 
 
@@ -68,7 +68,8 @@ def comparison_table(title: str, groups: dict[str, Group]) -> Table:
     for label, floor in _floors(groups):
         values = [Value.over(getattr(floor, number)) for number in numbers]
         values += [Value(text=""), named_seeds(floor.final), Value(text=""), Value(text="")]
-        rows.append(TableRow(label, tuple(values), ranked=False))
+        problems = tuple(problem.sentence for problem in floor.problems)
+        rows.append(TableRow(label, tuple(values), ranked=False, problems=problems))
     numeric = [TableColumn(name) for name in (*numbers.values(), "forgetting")]
     seeds, along = (TableColumn(name, align="left") for name in ("seeds", "along the stream"))
     return Table(title, (*numeric, seeds, TableColumn("CBP"), along), tuple(rows), label="run")
@@ -79,7 +80,7 @@ def comparison_lines(groups: dict[str, Group]) -> list[Line]:
     curves = {label: group.curve for label, group in groups.items() if group.curve}
     lines = [Line(label, one["x"], one["mean"], one["low"], one["high"]) for label, one in curves.items()]
     for label, floor in _floors(groups):
-        if floor.floor in ENCODERS:
+        if floor.floor in ENCODERS and floor.final:
             lines.append(Line(label, (), [seed_mean(floor.final)], dash="2 3"))
     return lines
 
@@ -97,7 +98,7 @@ def _floors(groups: dict[str, Group]) -> Iterator[tuple[str, Group]]:
         label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
         label += [f"{kind} images"] if len(images) > 1 else []
         for differing, alike in _measured_alike(having, name).items():
-            yield ", ".join([*label, *differing]), Group(tuple(alike), floor=name)
+            yield ", ".join([*label, *differing]), floor_group(name, alike)
 
 
 def _measured_alike(files: list[ResultFile], floor: str) -> dict[tuple[str, ...], list[ResultFile]]:

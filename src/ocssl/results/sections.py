@@ -6,7 +6,7 @@ share a section, a row or a mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -251,21 +251,26 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
         return Group(floor=name)
     seeds = {run.result.seed for run in runs}
     more = [file for file in store.floors if file.result.seed in seeds and _measured_like(file.result, name) in alike]
-    files: list[ResultFile] = []
+    return floor_group(name, [*runs, *more])
+
+
+def floor_group(name: str, files: Sequence[ResultFile]) -> Group:
+    """A floor by seed, from results that were measured alike; a seed for which they disagree does not count."""
+    held: list[ResultFile] = []
     conflicts: dict[int, Problem] = {}
-    for seed in sorted(seeds):
-        own = [file for file in (*runs, *more) if file.result.seed == seed]
+    for seed in sorted({file.result.seed for file in files}):
+        own = [file for file in files if file.result.seed == seed]
         linear = [file for file in own if name in file.result.references]
         near = [file for file in own if name in file.result.knn_references]
-        files += {file.path: file for file in (*linear[:1], *near[:1])}.values()
+        held += {file.path: file for file in (*linear[:1], *near[:1])}.values()
         values = [file.result.references[name] for file in linear]
         if values and max(values) - min(values) > PROBE_NOISE:
             sentence = (
-                f"runs of seed {seed} have {min(values):.2f} and {max(values):.2f} for the same {FLOORS[name]}; "
-                "its row lacks that seed, but their own numbers count"
+                f"runs of seed {seed} have {min(values):.2f} and {max(values):.2f} for the same "
+                f"{FLOORS.get(name, f'{name} encoder')}; its row lacks that seed, but their own numbers count"
             )
             conflicts[seed] = Problem(tuple(file.path for file in linear), sentence)
-    return Group(tuple(files), conflicts, floor=name)
+    return Group(tuple(held), conflicts, floor=name)
 
 
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
