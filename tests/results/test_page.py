@@ -11,6 +11,7 @@ import pytest
 import synthetic
 
 from ocssl.results import Report, Result, read_report, read_result
+from ocssl.results.build import report_table
 from ocssl.results.charts import MAX_MATRICES, chart_data
 from ocssl.results.claims import claims
 from ocssl.results.render.html import html_report
@@ -71,7 +72,7 @@ def test_strings_from_results_stay_strings(few: Path) -> None:
     assert "alert(1)</script>" not in text
     data = json.loads(page.scripts[0])
     (run,) = [run for run in data["runs"].values() if run["config"]["strategy"] == NASTY]
-    assert run["result"]["warnings"] == [NASTY]
+    assert run["warnings"] == [NASTY]
     assert run["config"]["data_root"] is None  # a path of the machine that made it
     assert "&lt;b&gt;broken.json" in text
     assert "<b>broken.json" not in text
@@ -129,6 +130,31 @@ def test_a_curve_is_the_mean_over_seeds_with_its_extremes(few: Path) -> None:
     assert series["curve"]["mean"] == [(a + b) / 2 for a, b in zip(*curves, strict=True)]
     assert series["curve"]["low"] == [min(pair) for pair in zip(*curves, strict=True)]
     assert series["curve"]["high"] == [max(pair) for pair in zip(*curves, strict=True)]
+
+
+def test_figures_and_runs_have_numbers_as_the_tables_round_them(few: Path) -> None:
+    """A number between two digits, which Python rounds to the even one and a browser up, is made a text in Python."""
+    base = read_result(few / CLA_E.format(0))
+    ties = {"train_seconds": 386.25, "references": {"untrained": 15.2, "pixels": 18.125}}
+    for path in few.glob("*.json"):
+        path.unlink()
+    for seed in (0, 1):
+        tie = synthetic.again(base, 43.125, changes=ties | {"cbp_spent": 3_716_010 + 5 * seed}, seed=seed)
+        (few / CLA_E.format(seed)).write_text(tie.to_json())
+    report = read_report(few)
+    data = json.loads(Page(html_report(report)).scripts[0])
+    series = data["series"][0]
+    (row,) = [row for row in report_table(report.sections[0]).rows if row.label == "CLA-E"]
+    assert (series["final"]["text"], series["final"]["short"]) == ("43.12 ± 0.00", "43.1")
+    assert {series["final"]["text"], series["final"]["difference"], series["spent"]} <= {
+        value.with_std() for value in row.values
+    }
+    assert series["spent"] == "3,716,012"
+    assert series["seconds"]["text"] == "386.2 ± 0.0"
+    assert series["curve"]["texts"][-1] == "43.1"
+    run = data["runs"]["r0"]
+    assert (run["numbers"]["Final, %"], run["numbers"]["training, s"]) == ("43.12", "386.2")
+    assert run["others"]["pixels, %"] == "18.12"
 
 
 def test_a_step_takes_the_runs_time_over_its_steps(few: Path) -> None:

@@ -347,17 +347,18 @@ def test_accuracies_by_experience_are_cells_on_one_scale(reader: Reader, matrice
     reader.picture(f"matrices-{size[0]}")
 
 
-def test_a_number_that_rounds_to_zero_has_the_sign_of_the_tables(reader: Reader, store: Path, tmp_path: Path) -> None:
+def test_numbers_are_rounded_and_signed_as_in_the_tables(reader: Reader, store: Path, tmp_path: Path) -> None:
     base = read_result(store / "cifar100-simsiam-cla-e-fifo-high-clean-seed0.json")
-    near = synthetic.again(base, 43.06, changes={"forgetting": -0.001})  # the paper's is 43.1
+    near = synthetic.again(base, 43.06, changes={"forgetting": -0.001, "references": {"pixels": 18.125}})  # 43.1: paper
     (tmp_path / "near.json").write_text(near.to_json())
     reader.open(write_report(read_report(tmp_path), tmp_path / "report", ["html"])[0])
-    assert {"−0.0", "0.00"} <= set(reader.texts(f"{HIGH} tbody td"))  # the difference, the forgetting
+    texts = set(reader.texts(f"{HIGH} tbody td"))
+    assert {"−0.0", "0.00", "18.12"} <= texts  # the difference, the forgetting, and a floor between two digits
     reader.hover(reader.find("#bars .card svg rect.bar"))
     assert "difference\t−0.0" in reader.tip()
     reader.find(f"{HIGH} button.open").click()
     shown = dict(zip(reader.texts("dialog dt"), reader.texts("dialog dd"), strict=True))
-    assert shown["forgetting, points"] == "0.00"
+    assert (shown["forgetting, points"], shown["pixels, %"]) == ("0.00", "18.12")
 
 
 def test_problems_come_first_and_runs_in_conflict_are_marked(reader: Reader, troubled: Path) -> None:

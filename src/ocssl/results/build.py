@@ -89,7 +89,7 @@ def _report_cells(section: Section, row: Row, best: Best, costs: bool) -> dict[t
         ours, paper = values[number, "ours"], row.published.get(number, Value())
         cells[f"{name}, %", "ours"] = ours
         cells[f"{name}, %", "paper"] = paper
-        cells[f"{name}, %", "diff."] = _difference(ours, paper)
+        cells[f"{name}, %", "diff."] = difference(ours, paper)
         cells[f"{name}, %", "tuned"] = values[number, "tuned"]
     for kind, mark in marks.items():
         for number, name in KNN.items():
@@ -115,7 +115,8 @@ def _best(section: Section) -> Best:
     }
 
 
-def _difference(ours: Value, paper: Value) -> Value:
+def difference(ours: Value, paper: Value) -> Value:
+    """Ours less the paper’s; empty where one of them is."""
     if ours.mean is None or paper.mean is None:
         return Value()
     return Value(ours.mean - paper.mean, digits=1, signed=True)
@@ -298,7 +299,7 @@ def _accuracies(rows: list[_TerminalRow], best: Best) -> tuple[list[TableColumn]
         cells = [Value(text="{1}×{2}".format(*one.row.block)) if one.row.block else Value()]
         for number in numbers:
             paper = one.row.published.get(number, Value())
-            cells += [found[number], paper, _difference(found[number], paper)]
+            cells += [found[number], paper, difference(found[number], paper)]
         cells += [found[number] for number in beside]
         cells += [Value.over(one.group.forgetting, digits=1)] if with_avg else []
         values.append(cells)

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ocssl.results.build import difference
 from ocssl.results.names import STYLES, dashed, heading, row_label, without_folders
 from ocssl.results.read import Group, ResultFile
 from ocssl.results.report import Report
@@ -17,15 +18,15 @@ from ocssl.results.table import Value
 
 Values = dict[str, Any]
 
-FINAL = {"number": "final", "title": "Final accuracy, %", "x": "CBP", "unit": "%", "digits": 2, "zero": False}
+FINAL = {"number": "final", "title": "Final accuracy, %", "x": "CBP", "unit": "%", "zero": False}
 PLOTS: dict[str, list[Values]] = {
     "bars": [FINAL, {"number": "avg", "title": "Average accuracy, %"}],
     "stream": [{"number": "curve", "title": "linear probe, all classes, %", "x": "stream images seen"}],
     "matrix": [{"number": "matrix", "title": "after each experience, on the classes of each, %"}],
     "budget": [FINAL],
     "times": [
-        {"number": "seconds", "title": "seconds per run", "x": "CBP", "unit": "s", "digits": 1, "zero": True},
-        {"number": "step", "title": "milliseconds per step", "x": "CBP", "unit": "ms", "digits": 2, "zero": True},
+        {"number": "seconds", "title": "seconds per run", "x": "CBP", "unit": "s", "zero": True},
+        {"number": "step", "title": "milliseconds per step", "x": "CBP", "unit": "ms", "zero": True},
     ],
 }
 """The plots of each kind of figure: the number of a series that they show, and their axes."""
@@ -37,12 +38,13 @@ CAUTION = (
 """Said where a figure has the paper's numbers beside ours of another protocol."""
 
 MAX_MATRICES = 8  # of runs outside the paper's tables, which may be very many
-UNSHOWN = {"matrix", "experiences", "borders", "curve", "knn", "config", "versions", "hardware", "references", "format"}
-"""Parts of a result that the page shows elsewhere or not at all."""
 
 
 def chart_data(report: Report) -> Values:
-    """Series, figures that name their series by number, runs with their settings, and a style for each strategy."""
+    """Series, figures that name their series by number, runs with their settings, and a style for each strategy.
+
+    Numbers have their texts beside them, since a script rounds in another way.
+    """
     series: list[Values] = []
     figures: list[Values] = []
     families: dict[tuple[str, str], Values] = {}  # by title and protocol
@@ -157,6 +159,7 @@ def _identity(series: Values) -> tuple[Any, ...]:
 def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str]) -> Values:
     budgets = {run.result.budget for run in group.runs.values()}
     steps = [run.result.train_seconds / _steps(run) for run in group.timed.values() if group.seconds]
+    step = Value(1000 * fmean(steps) if steps else None)
     return {
         "label": section.group_label(row, group),
         "style": row.style,
@@ -166,11 +169,12 @@ def _series(section: Section, row: Row, group: Group, names: Mapping[Path, str])
         "block": None if row.block is None else f"b = {row.block[1]}, n_p = {row.block[2]}",
         "final": _score(group.final, row.published.get("final", Value())),
         "avg": _score(group.avg, row.published.get("avg", Value())),
-        "curve": group.curve,
+        "curve": group.curve and {**group.curve, "texts": _curve_texts(group.curve)},
         "matrix": group.matrix,
         "cbp": group.cbp,
-        "seconds": _score(group.seconds, Value()),
-        "step": {"mean": 1000 * fmean(steps) if steps else None, "std": None},
+        "spent": Value.count(group.cbp).plain(),
+        "seconds": _score(group.seconds, Value(), digits=1),
+        "step": {"mean": step.mean, "std": None, "text": step.plain()},
         "device": group.devices[0] if len(group.devices) == 1 else None,
         "runs": [names[path] for path in group.paths],
     }
@@ -185,25 +189,44 @@ def _steps(run: ResultFile) -> float:
     return float(passes / config["stream_batch"])
 
 
-def _score(values: Mapping[int, float], paper: Value) -> Values:
-    ours, seeds = Value.over(values), {str(seed): value for seed, value in values.items()}
-    return {"mean": ours.mean, "std": ours.std, "seeds": seeds, "paper": paper.mean, "paperStd": paper.std}
+def _score(values: Mapping[int, float], paper: Value, digits: int = 2) -> Values:
+    ours, seeds = Value.over(values, digits=digits), {str(seed): value for seed, value in values.items()}
+    texts = {"text": ours.with_std(), "short": Value(ours.mean, digits=1).plain()}
+    texts |= {"paperText": paper.with_std(), "difference": difference(ours, paper).plain()}
+    return {"mean": ours.mean, "std": ours.std, "seeds": seeds, "paper": paper.mean, **texts}
+
+
+def _curve_texts(curve: Mapping[str, list[float]]) -> list[str]:
+    """The mean at each point, and the lowest and highest where they differ."""
+    points = ([f"{curve[name][place]:.1f}" for name in ("mean", "low", "high")] for place in range(len(curve["x"])))
+    return [mean if low == high else f"{mean}  ({low}–{high})" for mean, low, high in points]
 
 
 def _run(file: ResultFile, report: Report) -> Values:
-    result = file.result
+    result, knn = file.result, file.result.knn
     seed = f"seed {result.seed}"
-    facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed")
+    facts = ("strategy", "method", "memory", "dataset", "budget", "protocol", "seed", "code", "started", "finished")
+    others = {"k-NN Final, %": knn.final, "k-NN Avg, %": knn.avg} if knn else {}
+    others |= {f"{name}, %": value for name, value in result.references.items()}
+    others |= {"forgetting, points": result.forgetting}
+    seconds = {"compiling and capturing, s": result.prepare_seconds} if result.prepare_seconds else {}
+    seconds |= {"evaluation, s": result.eval_seconds}
     return {
         "name": ", ".join(filter(None, (result.title, *map(heading, (result.method or "", result.dataset)), seed))),
-        "facts": {name: getattr(result, name) for name in facts},
+        "numbers": {
+            "Final, %": Value(result.final).plain(),
+            "Avg, %": Value(result.avg).plain(),
+            "CBP spent": Value.count(result.cbp_spent).plain(),
+            "training, s": Value(result.train_seconds, digits=1).plain(),
+        },
+        "others": {name: Value(value).plain() for name, value in others.items()}
+        | {"CBP planned": Value.count(result.cbp_planned).plain()}
+        | {name: Value(value, digits=1).plain() for name, value in seconds.items()},
+        "facts": {**{name: getattr(result, name) for name in facts}, "stream fingerprint": result.fingerprint},
         "path": report.place(file.path),
         "conflicting": file.path in report.conflicting,
-        "result": result.model_dump(mode="json", exclude=UNSHOWN)
-        | {"warnings": [*map(without_folders, result.warnings)]},
-        "knn": result.knn and {"final": result.knn.final, "avg": result.knn.avg},
-        "config": result.config,
-        **{name: getattr(result, name) for name in ("references", "versions", "hardware")},
+        "warnings": [*map(without_folders, result.warnings)],
+        **{name: getattr(result, name) for name in ("config", "versions", "hardware")},
     }
 
 

@@ -214,7 +214,7 @@ def _bars(of: Values, series: list[Values]) -> Figure:
             axes.barh(place - 0.14, score["mean"], 0.44, color=colour, xerr=score["std"], ecolor=INK, capsize=1.5)
             end = score["mean"] + (score["std"] or 0), place - 0.14
             beside: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
-            axes.annotate(f"{score['mean']:.1f}", end, **beside)
+            axes.annotate(score["short"], end, **beside)
             if score["paper"] is not None:
                 axes.barh(place + 0.24, score["paper"], 0.18, color="none", edgecolor=colour, linewidth=0.8)
         axes.set_yticks(range(len(series)), [fill(one["label"], LABEL) if axes is plots[0] else "" for one in series])

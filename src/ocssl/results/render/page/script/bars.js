@@ -27,7 +27,7 @@ function barPlot({ title, series: rows }, { number, title: caption }, width) {
     }
     figure.append(
       svg("rect", { class: "bar", colour: series.style, x: names, y: y + 3, width: across(score.mean) - names, height: 11, rx: 1.5 }),
-      svg("text", { class: "number", x: across(score.mean + (score.std || 0)) + 6, y: y + 13 }, fixed(score.mean, 1)));
+      svg("text", { class: "number", x: across(score.mean + (score.std || 0)) + 6, y: y + 13 }, score.short));
     if (score.std) figure.append(whisker(across(score.mean - score.std), across(score.mean + score.std), y + 8.5));
     if (score.paper !== null)
       figure.append(svg("rect", { class: "bar theirs", colour: series.style, x: names + 0.5, y: y + 16.5, width: Math.max(0, across(score.paper) - names - 0.5), height: 3.5, rx: 1 }));
@@ -47,8 +47,8 @@ function whisker(from, to, y) {
 
 function scoreRows(series, number) {
   const score = series[number];
-  const rows = [[series.style, "ours", spread(score)]];
-  if (score.paper !== null) rows.push([null, "paper", published(score)], [null, "difference", signed(score.mean - score.paper)]);
+  const rows = [[series.style, "ours", score.text]];
+  if (score.paper !== null) rows.push([null, "paper", score.paperText], [null, "difference", score.difference]);
   if (series.block) rows.push([null, "block", series.block]);
   rows.push([null, Object.keys(score.seeds).length > 1 ? "seeds" : "seed", Object.keys(score.seeds).join(" ")]);
   return rows;

@@ -24,24 +24,14 @@ function seedChoices(names, at) {
 }
 
 function describeRun(run) {
-  const { result } = run;
-  const numbers = { "Final, %": fixed(result.final), "Avg, %": fixed(result.avg) };
-  numbers["CBP spent"] = result.cbp_spent.toLocaleString("en");
-  numbers["training, s"] = fixed(result.train_seconds, 1);
   return [
-    html("dl", { class: "figures" }, ...Object.entries(numbers).map(([name, value]) =>
+    html("dl", { class: "figures" }, ...Object.entries(run.numbers).map(([name, value]) =>
       html("div", {}, html("dt", {}, name), html("dd", {}, value)))),
     run.conflicting ? html("p", { class: "warning" }, "This run is in conflict with another result and does not count; see the problems at the top of the page.") : null,
-    ...result.warnings.map((warning) => html("p", { class: "warning" }, warning)),
+    ...run.warnings.map((warning) => html("p", { class: "warning" }, warning)),
     html("p", { class: "path" }, run.path),
-    ...settings("Other numbers", {
-      ...(run.knn ? { "k-NN Final, %": fixed(run.knn.final), "k-NN Avg, %": fixed(run.knn.avg) } : {}),
-      ...Object.fromEntries(Object.entries(run.references).map(([name, value]) => [`${name}, %`, fixed(value)])),
-      ...(result.prepare_seconds ? { "compiling and capturing, s": fixed(result.prepare_seconds, 1) } : {}),
-      "forgetting, points": fixed(result.forgetting), "CBP planned": result.cbp_planned.toLocaleString("en"),
-      "evaluation, s": fixed(result.eval_seconds, 1) }),
-    ...settings("Run", { ...run.facts, code: result.code,
-      started: result.started, finished: result.finished, "stream fingerprint": result.fingerprint }),
+    ...settings("Other numbers", run.others),
+    ...settings("Run", run.facts),
     ...settings("Configuration", run.config),
     ...settings("Versions", run.versions),
     ...settings("Hardware", run.hardware),

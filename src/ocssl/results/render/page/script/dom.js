@@ -18,18 +18,7 @@ const html = (name, attributes, ...children) =>
 const svg = (name, attributes, ...children) =>
   build((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag), name, attributes, children);
 
-// Numbers as the tables print them: no minus before a zero, but a difference keeps the sign that it has before rounding.
-const fixed = (value, digits = 2) =>
-  value === null || value === undefined ? "–" : (+value.toFixed(digits) || 0).toFixed(digits).replace("-", "−");
-
-const spread = (score, digits = 2) =>
-  score.std === null ? fixed(score.mean, digits) : `${fixed(score.mean, digits)} ± ${fixed(score.std, digits)}`;
-
-const published = (score) =>
-  score.paperStd === null ? fixed(score.paper, 1) : `${fixed(score.paper, 1)} ± ${fixed(score.paperStd, 1)}`;
-
-const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + fixed(Math.abs(value), 1);
-
+// A number beside an axis.
 function short(value) {
   if (value >= 1e6) return `${+(value / 1e6).toPrecision(3)}M`;
   if (value >= 1e3) return `${+(value / 1e3).toPrecision(3)}k`;

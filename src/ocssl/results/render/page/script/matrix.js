@@ -18,7 +18,7 @@ function matrixPlot({ title }, series, shade, side) {
     const [x, y] = [(j + 0.5) * cell, top + (i + 0.5) * cell];
     return {
       x, y, runs: () => series.runs,
-      content: () => tipTable(series.label, [[series.style, `after experience ${i + 1}`, `${fixed(accuracy, 1)} %`], [null, "on the classes of", `experience ${j + 1}`]]),
+      content: () => tipTable(series.label, [[series.style, `after experience ${i + 1}`, `${accuracy.toFixed(1)} %`], [null, "on the classes of", `experience ${j + 1}`]]),
     };
   }));
   explore(drawing, marks, { reach: cell });

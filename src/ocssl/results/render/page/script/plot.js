@@ -83,7 +83,7 @@ function frame(width, height, label, x, y) {
 }
 
 function card({ title, protocol, protocolName, caution, range }, columns, plots) {
-  const note = range ? `Lightest ${fixed(range[0], 1)} %, darkest ${fixed(range[1], 1)} %.` : caution;
+  const note = range ? `Lightest ${range[0].toFixed(1)} %, darkest ${range[1].toFixed(1)} %.` : caution;
   return html("article", { class: "card" },
     html("div", { class: "heading" }, html("h3", {}, title), html("span", { class: `badge ${protocol}` }, `${protocolName} protocol`)),
     ...(note ? [html("p", { class: "note" }, note)] : []),

@@ -26,8 +26,8 @@ function scatterPlot({ title, series, joined }, plot, width) {
   const marks = shown.map((one) => {
     const [x, at] = [across(one.cbp), up(mean(one))];
     figure.append(marker(one, x, at));
-    const value = `${spread(one[plot.number], plot.digits)} ${plot.unit}`;
-    return { x, y: at, runs: () => one.runs, content: () => tipTable(one.label, [[one.style, plot.title.split(",")[0], value], [null, plot.x, Math.round(one.cbp).toLocaleString("en")], ...(one.block ? [[null, "block", one.block]] : [])]) };
+    const value = `${one[plot.number].text} ${plot.unit}`;
+    return { x, y: at, runs: () => one.runs, content: () => tipTable(one.label, [[one.style, plot.title.split(",")[0], value], [null, plot.x, one.spent], ...(one.block ? [[null, "block", one.block]] : [])]) };
   });
   explore(figure, marks.sort((a, b) => a.x - b.x || a.y - b.y), { reach: 28 });
   return figure;

@@ -33,11 +33,10 @@ function drawStream(figure, width) {
 
 function streamMark(stop, series, { across, up, inner }) {
   const at = series.map((one) => {
-    if (!one.curve || one.curve.x.length < 2) return { one, mean: one.final.mean, text: fixed(one.final.mean) };
+    if (!one.curve || one.curve.x.length < 2) return { one, mean: one.final.mean, text: one.final.short };
     const i = one.curve.x.indexOf(stop);
     if (i < 0) return null;
-    const { mean, low, high } = one.curve;
-    return { one, mean: mean[i], text: low[i] < high[i] ? `${fixed(mean[i], 1)}  (${fixed(low[i], 1)}–${fixed(high[i], 1)})` : fixed(mean[i], 1) };
+    return { one, mean: one.curve.mean[i], text: one.curve.texts[i] };
   }).filter(Boolean).sort((a, b) => b.mean - a.mean);
   const nearest = (y) => at.reduce((best, entry, i) => (Math.abs(up(entry.mean) - y) < Math.abs(up(at[best].mean) - y) ? i : best), 0);
   return {
