@@ -297,6 +297,22 @@ def test_colours_of_sixteen_bits_are_scaled_from_a_range_and_told_of(told):
     assert np.abs(found - dark / 4095 * 255).max() <= 9  # Pillow gives the upper 8 of 16 bits, so 16 levels are left
 
 
+def test_a_pil_image_of_sixteen_bits_gives_the_same_each_time():
+    content = png_of_sixteen_bits(np.full((SIZE, SIZE, 3), 2048, np.uint16))
+    image = Image.open(io.BytesIO(content))
+    for _ in range(2):
+        assert (decode(image, SIZE, "crop", (0, 4095)) == 136).all()
+
+
+def test_a_pil_image_gives_the_frame_that_it_is_at():
+    frames = [Image.new("RGB", (8 * SIZE, 8 * SIZE), shade) for shade in ("black", "white")]
+    content = io.BytesIO()
+    frames[0].save(content, "MPO", save_all=True, append_images=frames[1:])
+    image = Image.open(content)
+    image.seek(1)
+    assert decode(image, SIZE).min() > 250
+
+
 @pytest.mark.parametrize("colours", [1, 3])
 def test_a_range_holds_for_sixteen_bits_with_alpha_too(colours):
     values = np.random.default_rng(0).integers(0, 4096, (SIZE, SIZE, colours), dtype=np.uint16)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ocssl.common.console import warn_once
@@ -111,8 +112,39 @@ def decode(
         if 0 < height == width == (size or width) and picture.dtype == np.uint8:
             return _channels_first(picture)
     with bad_images():
-        image = open_image(picture, pixel_range)
+        file = _undecoded(picture) if isinstance(picture, Image.Image) else None
+        image = open_image(file or picture, pixel_range)
         return _square_rgb(image, size, fit, pixel_range, mine=image is not picture)
+
+
+def detached(image: Image.Image) -> bytes | Image.Image:
+    """A caller's image that stays as it is when the caller changes or closes it: its file, or a copy.
+
+    Use it inside :func:`bad_images`.
+    """
+    _check_pixels(image)
+    return _undecoded(image) or image.copy()
+
+
+def _undecoded(image: Image.Image) -> bytes | None:
+    """The file of an image that is opened and not decoded yet; None where it would give another image.
+
+    Decoding a caller's image changes it: afterwards it has 8 bits, or another size.
+    """
+    if not isinstance(image, ImageFile) or not image.tile or image.tell():
+        return None
+    if image.fp is None:
+        raise BadImage("its file was closed before it was decoded; call load() while it is open")
+    position = image.fp.tell()
+    image.fp.seek(0)
+    content = image.fp.read(MAX_BYTES + 1)
+    image.fp.seek(position)
+    try:
+        second = open_image(content)
+    except (BadImage, UnidentifiedImageError):  # too large, or of a kind that only the caller opens
+        return None
+    same = (second.size, second.mode, second.info) == (image.size, image.mode, image.info)
+    return content if same else None
 
 
 def check_pixel_range(pixel_range: PixelRange | None) -> PixelRange | None:
@@ -219,6 +251,21 @@ def _square_rgb(
     image: Image.Image, size: int | None, fit: Fit, pixel_range: PixelRange | None, *, mine: bool
 ) -> Pixels:
     """A square in RGB, upright; the PIL image itself is not changed, unless it was opened here (``mine``)."""
+    _check_pixels(image)
+    width, height = image.size
+    if size is None and width != height:
+        raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
+    size = size or width
+    if mine and min(image.size) >= 4 * size and isinstance(image, JpegImageFile):
+        image.draft("RGB", (2 * size, 2 * size))  # decoded straight to that or more; enough for the resampling filter
+    with _allowance.taken(image.width * image.height):
+        image, turn = _resized(image, size, fit, pixel_range), _turn(image)
+    if turn is not None:  # a square of the turned image is the turned square
+        image = image.transpose(turn)
+    return _channels_first(np.asarray(image, dtype=np.uint8))
+
+
+def _check_pixels(image: Image.Image) -> None:
     width, height = image.size
     if not width or not height:
         raise BadImage("it has no pixels")
@@ -226,15 +273,6 @@ def _square_rgb(
         raise BadImage(
             f"it has {width}×{height} pixels, more than the {MAX_PIXELS:,} that are allowed; make it smaller"
         )
-    if size is None and width != height:
-        raise BadImage(f"it is {width}×{height}, not square: set image_size to crop and resize")
-    size = size or width
-    image = _drafted(image, size, mine)
-    with _allowance.taken(image.width * image.height):
-        image, turn = _resized(image, size, fit, pixel_range), _turn(image)
-    if turn is not None:  # a square of the turned image is the turned square
-        image = image.transpose(turn)
-    return _channels_first(np.asarray(image, dtype=np.uint8))
 
 
 def _channels_first(pixels: Pixels) -> Pixels:
@@ -275,27 +313,6 @@ def _to_rgb_in_strips(image: Image.Image, factor: int, pixel_range: PixelRange |
     return found
 
 
-def _drafted(image: Image.Image, size: int, mine: bool) -> Image.Image:
-    """A large JPEG that is not decoded yet, set to be decoded straight to a half or less; others as they are.
-
-    Twice the target leaves the resampling filter enough pixels. Drafting changes the image object, so of a caller's
-    image it is done to a second one of the same file.
-    """
-    if min(image.size) < 4 * size or not isinstance(image, JpegImageFile) or not image.tile or image.fp is None:
-        return image
-    if not mine:
-        position = image.fp.tell()
-        image.fp.seek(0)
-        content = image.fp.read()
-        image.fp.seek(position)
-        second = open_image(content)
-        if second.size != image.size:  # the caller drafted it already
-            return image
-        image = second
-    image.draft("RGB", (2 * size, 2 * size))
-    return image
-
-
 def _to_rgb(
     image: Image.Image, pixel_range: PixelRange | None, deep: bool, check: Callable[[int], None]
 ) -> Image.Image:
@@ -315,7 +332,8 @@ def _to_rgb(
         pixels = np.asarray(image.convert("RGB" if image.mode == "RGB" else "RGBA"))
         colours = _scaled(pixels[..., :3].astype(np.int32) * 256 + 128, pixel_range, check)
         image = Image.fromarray(np.concatenate([colours, pixels[..., 3:]], axis=-1))
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+    clear_colours = image.mode == "P" and image.palette is not None and image.palette.mode == "RGBA"
+    if clear_colours or image.mode in ("RGBA", "RGBa", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         ground = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(ground, image).convert("RGB")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from pictures import assert_holds, chw, cifar_batch, make_tar, pixels, png, write, write_parquet
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from ocssl import data
 from ocssl.common.console import warn_once
@@ -271,6 +271,39 @@ def test_an_iterable_may_use_one_array_for_all_its_images(made):
             yield made(grey)
 
     assert data.from_iterable(frames()).images(range(3))[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
+def opened_and_closed(folder):
+    for value in range(4):
+        write(folder / "now.png", png(np.full((8, 8, 3), 50 * value, np.uint8)))
+        with Image.open(folder / "now.png") as image:
+            yield image
+
+
+def one_canvas(folder):
+    canvas = Image.new("RGB", (8, 8))
+    for value in range(4):
+        canvas.paste((50 * value,) * 3, (0, 0, 8, 8))
+        yield canvas
+
+
+def an_animation(folder):
+    frames = [Image.new("L", (8, 8), 50 * value) for value in range(4)]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    yield from ImageSequence.Iterator(Image.open(folder / "moving.gif"))
+
+
+@pytest.mark.parametrize("images", [opened_and_closed, one_canvas, an_animation])
+def test_an_iterable_may_change_or_close_an_image_when_it_goes_on(images, tmp_path):
+    assert data.from_iterable(images(tmp_path)).images(range(4))[:, 0, 0, 0].tolist() == [0, 50, 100, 150]
+
+
+def test_an_image_that_is_closed_already_is_a_bad_one(tmp_path):
+    write(tmp_path / "a.png", png(pixels(0)))
+    with Image.open(tmp_path / "a.png") as closed:
+        pass
+    with pytest.raises(DataError, match=r"iterable:0 cannot be used: its file was closed .* call load\(\)"):
+        data.from_iterable([closed])
 
 
 def test_grey_and_transparent_arrays_become_rgb():

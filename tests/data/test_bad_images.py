@@ -197,6 +197,8 @@ def test_palettes_give_their_colours_and_transparency_lies_on_white():
     assert decode(encoded(palette, "PNG"))[:, 3, 3].tolist() == [10, 20, 30]
     assert decode(encoded(palette, "PNG", transparency=1))[:, 3, 3].tolist() == [255, 255, 255]
     clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
+    for image in (clear, clear.convert("RGBa"), clear.quantize()):
+        assert decode(image)[:, 3, 3].tolist() == [255, 255, 255]
     assert decode(encoded(clear, "PNG"))[:, 3, 3].tolist() == [255, 255, 255]
     grey = Image.new("LA", (8, 8), (100, 255))
     assert decode(encoded(grey, "PNG"))[:, 3, 3].tolist() == [100, 100, 100]

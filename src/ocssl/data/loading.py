@@ -32,7 +32,7 @@ from ocssl.data.layout import (
 )
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
-from ocssl.imaging import BadImage, Fit, Picture, PixelRange, check_pixel_range
+from ocssl.imaging import BadImage, Fit, Picture, PixelRange, bad_images, check_pixel_range, detached
 from ocssl.registry import unknown
 
 SCHEMES = ("folder", "parquet", "tar", "hf")
@@ -229,7 +229,7 @@ class _IterableReader(Reader):
 
 
 def _as_picture(image: object) -> Picture | BadImage:
-    """An image of the caller's; pixels are copied, since the next image may be written over them."""
+    """An image of the caller's, as it is now: the caller may write the next one over it, or close its file."""
     if isinstance(image, Tensor):
         if image.dtype != uint8:
             return BadImage(f"its pixels are {image.dtype}, not uint8")
@@ -237,6 +237,12 @@ def _as_picture(image: object) -> Picture | BadImage:
         return (pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels).copy()
     if isinstance(image, np.ndarray):
         return image.copy()
-    if isinstance(image, (Image.Image, bytes, Path)):
+    if isinstance(image, Image.Image):
+        try:
+            with bad_images():
+                return detached(image)
+        except BadImage as problem:
+            return problem
+    if isinstance(image, (bytes, Path)):
         return image
     return BadImage(f"it is a {type(image).__name__}, not an image")

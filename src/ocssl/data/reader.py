@@ -22,7 +22,6 @@ Label = int | str | None
 _Job = TypeVar("_Job")
 _Done = TypeVar("_Done")
 OTHER = "\nother "  # in an identity, before that of the other split
-OPEN_FILE_BYTES = 512 << 10  # what an open file counts for, since open files are limited
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Item:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the image takes before it is decoded; one of Pillow may keep its file open besides."""
+        """Memory that the image takes before it is decoded."""
         if isinstance(self.picture, Image):
-            return max(4 * self.picture.width * self.picture.height, OPEN_FILE_BYTES)
+            return 4 * self.picture.width * self.picture.height
         return len(self.picture) if isinstance(self.picture, bytes) else getattr(self.picture, "nbytes", 0)
 
     def decode(self, size: int | None = None, fit: Fit = "crop", pixel_range: PixelRange | None = None) -> Pixels:
