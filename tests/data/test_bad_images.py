@@ -163,13 +163,14 @@ def test_odd_members_of_an_archive_are_bad_images_and_lead_nowhere(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cache", "shard.tar"]
 
 
-@pytest.mark.parametrize("damage", ["a flipped bit", "cut in a header", "cut in an image"])
+@pytest.mark.parametrize("damage", ["a flipped bit", "cut in a header", "cut in an image", "cut between images"])
 def test_a_tar_that_is_damaged_in_the_middle_does_not_end_there(tmp_path, damage):
     path = make_tar(tmp_path / "shard.tar", {f"{number}.png": png(pixels(number)) for number in range(3)}, "w")
     content = bytearray(path.read_bytes())
     second = content.index(b"1.png")
     content[second] ^= damage == "a flipped bit"
-    path.write_bytes(content[: {"cut in a header": second + 200, "cut in an image": second + 1000}.get(damage)])
+    cuts = {"cut in a header": second + 200, "cut in an image": second + 1000, "cut between images": second}
+    path.write_bytes(content[: cuts.get(damage)])
     with pytest.raises(DataError, match=r"shard\.tar is not a readable tar file"):
         data.load(f"tar:{path}")
 

@@ -121,10 +121,12 @@ def _has_end(shard: Path) -> bool:
 
 
 class _Member(tarfile.TarInfo):
-    """Raises on a damaged header, which Python would take for the end of the archive, and on one that is too long."""
+    """Raises on a damaged or missing header, which Python takes for the archive's end, and on one that is too long."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        if not buf:
+            raise tarfile.ReadError("its end-of-archive mark is missing; copy it again, or wait until it is written")
         try:
             member = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
