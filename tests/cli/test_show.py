@@ -60,3 +60,8 @@ def test_a_run_that_was_measured_at_its_end_has_neither_avg_nor_curve(ocssl: Ocs
     assert f"Final       {result.final:.2f} %" in lines
     assert f"k-NN        Final {knn.final:.2f} %" in lines
     assert not {"Avg", "along"} & {line.split()[0] for line in lines}
+
+
+def test_a_result_file_is_shown_as_its_run(ocssl: Ocssl, tmp_path: Path) -> None:
+    shutil.copy(CLA_E, tmp_path / "result.json")
+    assert ocssl("show", str(CLA_E)) == ocssl("show", str(tmp_path))

@@ -106,8 +106,8 @@ def test_compare_averages_seeds_and_writes_what_it_shows(ocssl: Ocssl, tmp_path:
     assert (cla_e["run"], er["run"], untrained["run"], pixels["run"]) == (
         "CLA-E",
         "ER w/ FIFO",
-        "cifar100 untrained encoder",
-        "cifar100 raw pixels",
+        "CIFAR-100 untrained encoder",
+        "CIFAR-100 raw pixels",
     )
     assert float(cla_e["Final %"]) == pytest.approx(numpy.mean([51.0, 50.82, 50.46]))
     assert float(cla_e["Final % std"]) == pytest.approx(numpy.std([51.0, 50.82, 50.46], ddof=1))
@@ -134,7 +134,7 @@ def test_compare_shows_no_floor_that_two_runs_of_a_seed_disagree_about(ocssl: Oc
     code, said = ocssl("compare", *files, "-o", tmp_path / "floors.csv", "--plot", tmp_path / "floors.svg")
     assert code == 0, said
     assert "runs of seed 0 have 15.00 and 21.00 for the same initial encoder" in said.replace("\n", " ")
-    (floor,) = [row for row in read(tmp_path / "floors.csv") if row["run"] == "cifar100 initial encoder"]
+    (floor,) = [row for row in read(tmp_path / "floors.csv") if row["run"] == "CIFAR-100 initial encoder"]
     assert (floor["Final %"], floor["seeds"]) == ("", "")
 
 
@@ -147,8 +147,11 @@ def test_compare_keeps_floors_that_were_measured_in_two_ways_apart(ocssl: Ocssl,
     code, said = ocssl("compare", str(file), str(tmp_path / "few.json"), "-o", str(tmp_path / "runs.csv"))
     assert code == 0, said
     floors = {row["run"]: row["Final %"] for row in read(tmp_path / "runs.csv") if "pixels" in row["run"]}
-    assert list(floors) == ["cifar100 raw pixels, samples_per_class None", "cifar100 raw pixels, samples_per_class 24"]
-    assert float(floors["cifar100 raw pixels, samples_per_class 24"]) == 1.25
+    assert list(floors) == [
+        "CIFAR-100 raw pixels, samples_per_class unset",
+        "CIFAR-100 raw pixels, samples_per_class 24",
+    ]
+    assert float(floors["CIFAR-100 raw pixels, samples_per_class 24"]) == 1.25
 
 
 def test_compare_keeps_encoders_apart_that_began_with_other_weights(ocssl: Ocssl, tmp_path: Path) -> None:
@@ -172,15 +175,17 @@ def test_compare_keeps_encoders_apart_that_began_with_other_weights(ocssl: Ocssl
     pytest.importorskip("matplotlib")
     code, said = ocssl("compare", *files, "-o", str(tmp_path / "runs.csv"), "--plot", str(tmp_path / "runs.svg"))
     assert code == 0, said
-    floors = {row["run"]: float(row["Final %"]) for row in read(tmp_path / "runs.csv") if "cifar100" in row["run"]}
+    floors = {
+        row["run"]: float(row["Final %"]) for row in read(tmp_path / "runs.csv") if row["run"].startswith("CIFAR-100 ")
+    }
     assert floors == {
-        "cifar100 initial encoder, init_from early": 21.0,
-        "cifar100 initial encoder, init_from late": 40.0,
-        "cifar100 untrained encoder, weights None": 10.0,
-        "cifar100 untrained encoder, weights timm:resnet18": 60.0,
+        "CIFAR-100 initial encoder, init_from early": 21.0,
+        "CIFAR-100 initial encoder, init_from late": 40.0,
+        "CIFAR-100 untrained encoder, weights unset": 10.0,
+        "CIFAR-100 untrained encoder, weights timm:resnet18": 60.0,
     }
     drawn = (tmp_path / "runs.svg").read_text()
-    assert drawn.count("<!-- cifar100 initial encoder, ") == drawn.count("<!-- cifar100 untrained encoder, ") == 2
+    assert drawn.count("<!-- CIFAR-100 initial encoder, ") == drawn.count("<!-- CIFAR-100 untrained encoder, ") == 2
 
 
 def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Path) -> None:
@@ -189,7 +194,7 @@ def test_compare_keeps_floors_of_two_protocols_apart(ocssl: Ocssl, tmp_path: Pat
     code, said = ocssl("compare", *files, "-o", str(tmp_path / "runs.csv"))
     assert code == 0, said
     floors = [row["run"] for row in read(tmp_path / "runs.csv") if "untrained" in row["run"]]
-    assert floors == ["cifar100 untrained encoder, clean protocol", "cifar100 untrained encoder, authors’ protocol"]
+    assert floors == ["CIFAR-100 untrained encoder, clean protocol", "CIFAR-100 untrained encoder, authors’ protocol"]
 
 
 def test_compare_keeps_floors_of_several_crops_apart_but_not_those_without_an_encoder(
@@ -201,11 +206,11 @@ def test_compare_keeps_floors_of_several_crops_apart_but_not_those_without_an_en
     files[1].write_text(json.dumps(ten))
     code, said = ocssl("compare", *map(str, files), "-o", str(tmp_path / "runs.csv"))
     assert code == 0, said
-    floors = [row["run"] for row in read(tmp_path / "runs.csv") if row["run"].startswith("cifar100")]
+    floors = [row["run"] for row in read(tmp_path / "runs.csv") if row["run"].startswith("CIFAR-100 ")]
     assert floors == [
-        "cifar100 untrained encoder, eval_crops 1",
-        "cifar100 untrained encoder, eval_crops 10",
-        "cifar100 raw pixels",
+        "CIFAR-100 untrained encoder, eval_crops 1",
+        "CIFAR-100 untrained encoder, eval_crops 10",
+        "CIFAR-100 raw pixels",
     ]
 
 

@@ -22,6 +22,7 @@ from ocssl.results.names import STYLES, Style
 from ocssl.results.render import write_report
 from ocssl.results.render.figures import Line, draw_figure, draw_lines, render_figure
 from ocssl.results.render.html import html_report
+from ocssl.results.render.markdown import markdown_report
 
 CLA_E = "cifar100-simsiam-cla-e-fifo-high-clean-seed{}.json"
 HIGH = ("iid", "cassle-r", "er-reservoir", "er-fifo", "minred", "cla-r", "cla-e", "scale", "osiris-r")
@@ -346,3 +347,9 @@ def test_bars_of_a_number_that_no_row_has_are_not_drawn(one: Path) -> None:
         (one / f"{number}.json").write_text(result.to_json())
     (axes,) = figure_of(read_report(one), "bars-other").axes
     assert axes.get_title() == "Final accuracy, %"
+
+
+def test_the_markdown_of_one_result_counts_one(one: Path) -> None:
+    for path in sorted(one.glob("*.json"))[1:]:
+        path.unlink()
+    assert "\n1 result, the newest of " in markdown_report(read_report(one))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="Folder of a run or of a live learner.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN|STATE", help="Folder of a run or of a live learner, or a result file.")
+    ],
     matrix: Annotated[bool, typer.Option("--matrix", help="Accuracy per experience's classes, too.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Every setting, too.")] = False,
     plot: Annotated[
@@ -48,7 +50,7 @@ def show(
             f"--plot draws a live learner; a finished run is drawn by ocssl compare '{run}' --plot '{plot}'"
         )
     else:
-        result = read_result(run) if os.path.lexists(run / "result.json") else None
+        result = read_result(run) if run.is_file() or os.path.lexists(run / "result.json") else None
         config, lines = (result.config, _summary(result)) if result else _unfinished(run)
         for name, text in lines:
             console.print(f"{name:<11} {text}", style="yellow" if name == "warning" else None)

@@ -94,7 +94,7 @@ def _floors(groups: dict[str, Group]) -> Iterator[tuple[str, Group]]:
             measured.setdefault((*file.result.measure[:3], name), []).append(file)
     protocols, images = ({getattr(file.result, name) for file in files} for name in ("protocol", "measured_on"))
     for (dataset, protocol, kind, name), having in measured.items():
-        label = [f"{dataset} {FLOORS.get(name, f'{name} encoder')}"]
+        label = [f"{heading(dataset)} {FLOORS.get(name, f'{name} encoder')}"]
         label += [f"{heading(protocol)} protocol"] if len(protocols) > 1 else []
         label += [f"{kind} images"] if len(images) > 1 else []
         for differing, alike in _measured_alike(having, name).items():

@@ -70,10 +70,10 @@ def row_label(row: str) -> str:
 def setting_text(name: str, value: object) -> str:
     """A setting as labels and captions write it.
 
-    >>> setting_text("omega", 0.3), setting_text("probe.lr", 0.05)
-    ('ω 0.3', 'probe.lr 0.05')
+    >>> setting_text("omega", 0.3), setting_text("probe.lr", 0.05), setting_text("cbp", None)
+    ('ω 0.3', 'probe.lr 0.05', 'cbp unset')
     """
-    return f"{SYMBOLS.get(name, name)} {short_value(value)}"
+    return f"{SYMBOLS.get(name, name)} {'unset' if value is None else short_value(value)}"
 
 
 def flat_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

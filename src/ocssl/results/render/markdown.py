@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ocssl.common.console import number_of
 from ocssl.common.files import MARK
 from ocssl.results.build import LEGEND, report_table
 from ocssl.results.claims import BASIS, Claim, claims
@@ -41,7 +42,8 @@ def _page(report: Report, figures: Sequence[str]) -> Iterator[str]:
     yield ""
     yield f"<!-- {MARK} -->"
     yield ""
-    yield f"{len(report.files)} results, the newest of {report.latest}." if report.files else "No results."
+    found = number_of(len(report.files), "result")
+    yield f"{found}, the newest of {report.latest}." if report.files else "No results."
     if report.problems:
         yield from ("", "## Problems", "", "Files with a problem and results in conflict did not enter a number.", "")
         yield from (f"- {escape(report.sentence(problem))}" for problem in report.problems)
