@@ -193,6 +193,18 @@ def test_tars_without_labels_and_named_labels(tmp_path):
     assert_holds(data.load(f"tar:{tmp_path / 'b.tar'}"), [pixels(0), pixels(1)], [1, 0], ["cat", "dog"])
 
 
+def test_labels_that_cannot_be_used_are_told_of(tmp_path, caplog):
+    images = {f"{number}.png": png(pixels(number)) for number in range(3)}
+    warn_once.cache_clear()
+    make_tar(tmp_path / "apart.tar", {**images, "0.cls": b"0", "1.cls": b"1", "2.cls": b"2"}, "w")
+    assert data.load(f"tar:{tmp_path / 'apart.tar'}").labels is None
+    assert "labels of tar files that lie beside no image" in caplog.text
+    caplog.clear()
+    make_tar(tmp_path / "some.tar", dict(sorted({**images, "0.cls": b"0", "1.cls": b"-1"}.items())), "w")
+    assert data.load(f"tar:{tmp_path / 'some.tar'}").labels is None
+    assert "2 of 3 images have no label" in caplog.text
+
+
 # Every format ---------------------------------------------------------------------------------------------------------
 
 

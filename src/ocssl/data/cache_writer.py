@@ -282,7 +282,10 @@ def _batches(items: Iterator[Item], size: int, start: int) -> Iterator[tuple[int
 
 def _number_labels(labels: list[Label], reader: Reader) -> tuple[ColumnArray | None, tuple[str, ...]]:
     """Labels as int64, or None when any image lacks one; class names are numbered in their given order, or sorted."""
-    if any(label is None or label == -1 for label in labels):
+    if without := sum(label is None or label == -1 for label in labels):
+        if without < len(labels):
+            some = f"{without:,} of {number_of(len(labels), 'image')}"
+            warn(f"{reader.describe()}: {some} have no label (or -1), so the labels of the others are left out, too")
         return None, ()
     classes = reader.class_names()
     if any(isinstance(label, str) for label in labels):

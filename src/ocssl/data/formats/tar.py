@@ -166,6 +166,10 @@ def _samples(archive: tarfile.TarFile, shard: Path) -> Iterator[Item]:
                 images.append((member.name, content))
             elif isinstance(content, bytes) and len(content) <= MAX_LABEL_BYTES:
                 label = _label(content)
+        if label is not None and not images:
+            warn_once(
+                "left out labels of tar files that lie beside no image; write the members of a sample one after another"
+            )
         for name, content in images:
             yield Item(f"{shard}:{name}", content, label)
 
