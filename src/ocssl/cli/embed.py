@@ -14,7 +14,9 @@ from ocssl.common.console import number_of, progress_bar
 def embed(
     encoder: Annotated[
         Path,
-        typer.Argument(help="A published encoder, a state, a run, a .safetensors, or a pretrained network."),
+        typer.Argument(
+            metavar="ENCODER", help="A published encoder, a state, a run, a .safetensors, or a pretrained network."
+        ),
     ],
     source: Annotated[
         list[str], typer.Argument(metavar="SOURCE", help="A folder, images, a video, a tar or parquet file.")

@@ -15,7 +15,10 @@ from ocssl.errors import ConfigError
 
 def export(
     encoder: Annotated[
-        Path, typer.Argument(help="A published encoder, a state, a run, a .safetensors, or a pretrained network.")
+        Path,
+        typer.Argument(
+            metavar="ENCODER", help="A published encoder, a state, a run, a .safetensors, or a pretrained network."
+        ),
     ],
     to: Annotated[str, typer.Option(help="onnx, torchscript, safetensors, torchvision or hub.")],
     output: Annotated[
@@ -49,7 +52,7 @@ def export(
         typer.echo(f"wrote {folder}: upload it with: hf upload OWNER/NAME {quote(str(folder))}")
         return
     path = output or Path(f"encoder{SUFFIXES.get(to, '')}")
-    check_output(path, to, inputs=[encoder], force=force)
     check_ending(to, path)
+    check_output(path, to, inputs=[encoder], force=force)
     difference = write(load(encoder), path, to, uint8=uint8, force=force)
     typer.echo(f"wrote {path}; features differ from the original by at most {difference:.1e}")
