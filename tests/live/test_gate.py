@@ -22,6 +22,8 @@ from ocssl.imaging import decode
 from ocssl.live import gate as gate_module
 from ocssl.live import learn
 from ocssl.live.gate import MIN_KEPT, PATIENCE, SHARES, Gate, Quality
+from ocssl.live.learning import LiveOptions
+from ocssl.live.sample import EvenSample
 from ocssl.live.sources import reference_images
 from ocssl.live.summary import order_line, quality_line, summary, verdict
 
@@ -158,6 +160,15 @@ def test_nothing_is_measured_on_fewer_than_a_hundred_images() -> None:
     assert gate.quality is None
 
 
+def test_the_smallest_sample_that_can_be_asked_for_is_large_enough_at_any_time() -> None:
+    (least,) = [entry.ge for entry in LiveOptions.model_fields["sample_size"].metadata if hasattr(entry, "ge")]
+    sample, held = EvenSample(least, side=1), []
+    for image in torch.zeros(1000, 1, 3, 1, 1, dtype=torch.uint8):
+        sample.add(image)
+        held.append(len(sample))
+    assert min(held[MIN_KEPT - 1 :]) >= MIN_KEPT
+
+
 def test_few_images_publish_the_start_and_that_is_told(
     ordered: Path, tmp_path: Path, warnings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,13 +178,15 @@ def test_few_images_publish_the_start_and_that_is_told(
         (few / path.name).write_bytes(path.read_bytes())
     options = [*tiny_options(), *("--set", "stream_batch=20", "--set", "batch=40")]
     app(["learn", str(few), "--state", str(tmp_path / "state"), *options], standalone_mode=False)
-    assert f"{MIN_KEPT - 1} images are too few to tell whether learning has helped" in warnings[-1]
-    assert "give at least 100, or publish what was learned with --no-gate" in warnings[-1]
+    before, after = (line for line in warnings if "too few" in line)
+    assert before == after == warnings[-1]
+    assert f"{MIN_KEPT - 1} images are too few to tell whether learning helps" in after
+    assert "give at least 100, or publish what is learned with --no-gate" in after
     assert f"encoder, still that of the start: {tmp_path / 'state' / 'encoder'}" in capsys.readouterr().out
     assert load(tmp_path / "state").facts["seen"] == 0
     app(["learn", str(few), "--state", str(tmp_path / "all"), "--no-gate", *options], standalone_mode=False)
     assert capsys.readouterr().out.endswith(f"encoder: {tmp_path / 'all' / 'encoder'}\n")
-    assert sum("too few" in line for line in warnings) == 1
+    assert sum("too few" in line for line in warnings) == 2
 
 
 def improved(**options: object) -> tuple[Gate, Learner]:

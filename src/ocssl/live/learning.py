@@ -73,7 +73,9 @@ class LiveOptions(Options):
         "back. False: publish every encoder.",
     )
     check_every: int = _setting(500, "Images between two checks of the gate.", ge=1)
-    sample_size: int = _setting(1000, "Most images that are kept for the checks, evenly over the stream.", ge=MIN_KEPT)
+    sample_size: int = _setting(
+        1000, "Most images that are kept for the checks, evenly over the stream.", ge=2 * MIN_KEPT
+    )
     reference: str | None = _setting(
         None,
         "Folder with images whose neighbours must stay as they are at the start. Unset: nothing has to stay, or, where "
@@ -217,12 +219,7 @@ class _Session:
             for line in (*summary(self.gate.quality), said):
                 self.info(line)
         elif self.gate.active:
-            count = len(self.gate.sample)
-            few = f"{number_of(count, 'image')} {'is' if count == 1 else 'are'} too few"
-            warn(
-                f"{few} to tell whether learning has helped, so the encoder at the start stays published; "
-                f"give at least {MIN_KEPT}, or publish what was learned with --no-gate"
-            )
+            warn(_too_few(len(self.gate.sample)))
 
     def save(self, *, required: bool) -> None:
         """Save; a failure that is not required to succeed is a warning: a full disk may have room again later."""
@@ -431,6 +428,8 @@ def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | 
         warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
     if count is not None:
         _warn_of_heads_only(learner, count)
+        if count < MIN_KEPT and options.gate and not options.follow:
+            warn(_too_few(count))
     return learner
 
 
@@ -440,6 +439,14 @@ def _too_long(count: int, rate: float, minutes: float, smaller: str) -> str:
     return (
         f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller {smaller} is faster, "
         "and this one may be stopped at any time: the same command goes on"
+    )
+
+
+def _too_few(count: int) -> str:
+    """What to say where there are fewer images than the gate needs."""
+    return (
+        f"{number_of(count, 'image')} {'is' if count == 1 else 'are'} too few to tell whether learning helps, so the "
+        f"encoder at the start is published; give at least {MIN_KEPT}, or publish what is learned with --no-gate"
     )
 
 
