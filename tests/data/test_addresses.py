@@ -141,6 +141,27 @@ def test_a_folder_with_splits_gives_the_asked_one_and_one_without_has_no_test(tm
         data.load(f"folder:{tmp_path / 's' / 'train'}", split="test")
 
 
+@pytest.mark.parametrize(("train", "test"), [("Train", "Test"), ("TRAINING", "Testing")])
+def test_folders_of_splits_may_have_capital_letters(tmp_path, train, test):
+    write(tmp_path / "s" / train / "cat" / "1.png", png(pixels(0)))
+    write(tmp_path / "s" / test / "dog" / "1.png", png(pixels(1)))
+    assert_holds(data.load(f"folder:{tmp_path / 's'}"), [pixels(0)], [0], ["cat", "dog"])
+    assert_holds(data.load(f"folder:{tmp_path / 's'}", split="test"), [pixels(1)], [1], ["cat", "dog"])
+
+
+def test_a_class_that_is_called_train_is_told_of(tmp_path, caplog):
+    for name in ("bus", "train", ".git"):
+        write(tmp_path / "s" / name / "1.png", png(pixels(0)))
+    (tmp_path / "s" / "notes").mkdir()
+    assert len(data.load(f"folder:{tmp_path / 's'}")) == 1
+    [warning] = caplog.messages
+    assert warning.startswith(f"left out the images in {tmp_path / 's' / 'bus'}, since ")
+    caplog.clear()
+    shutil.move(tmp_path / "s" / "bus", tmp_path / "s" / "Val")
+    assert len(data.load(f"folder:{tmp_path / 's'}")) == 1
+    assert caplog.messages == []
+
+
 def test_test_images_are_no_pile_to_train_on(tmp_path):
     write(tmp_path / "s" / "test" / "cat" / "1.png", png(pixels(0)))
     with pytest.raises(DataError, match="has no train split"):

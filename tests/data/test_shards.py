@@ -99,6 +99,14 @@ def test_validation_shards_are_not_mixed_into_the_test_split(tmp_path):
     assert_holds(data.load(f"parquet:{tmp_path / 'set'}", split="test"), [pixels(1)], [1])
 
 
+@pytest.mark.parametrize("names", [("train0", "test0"), ("train2017", "val2017"), ("Training1", "testing1")])
+def test_numbers_may_follow_the_split_in_the_names_of_shards(tmp_path, names):
+    for value, name in enumerate(names):
+        make_tar(tmp_path / f"{name}.tar", {"0.png": png(pixels(value))}, "w")
+    for value, split in enumerate(("train", "test")):
+        assert_holds(data.load(f"tar:{tmp_path}", split=split), [pixels(value)])
+
+
 def test_training_shards_asked_for_by_name_are_no_test_split(tmp_path):
     write_parquet(tmp_path / "train-0.parquet", [pixels(0)], [0])
     with pytest.raises(DataError, match="has no test split"):

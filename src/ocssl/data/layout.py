@@ -10,7 +10,7 @@ from pathlib import Path
 from ocssl.common.files import not_a_path
 from ocssl.errors import DataError
 
-SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "val", "valid", "validation")}
+SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "testing", "val", "valid", "validation")}
 OTHER_SPLIT = {"train": "test", "test": "train"}
 
 
@@ -42,8 +42,18 @@ def dataset_dirs(root: Path, aliases: Iterable[str]) -> Iterator[Path]:
 
 
 def split_folder(folder: Path, split: str) -> Path | None:
-    """The subfolder that holds a split, under any of its usual names."""
-    return next((folder / name for name in SPLIT_NAMES[split] if (folder / name).is_dir()), None)
+    """The subfolder that holds a split, under any of its usual names; case does not count."""
+    folders = {path.name.lower(): path for path in subfolders(folder)}
+    return next((folders[name] for name in SPLIT_NAMES[split] if name in folders), None)
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders right below a folder, sorted; none where it cannot be listed."""
+    try:
+        with os.scandir(folder) as listing:
+            return sorted(Path(entry.path) for entry in listing if entry.is_dir())
+    except OSError:
+        return []
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
@@ -107,7 +117,7 @@ def _matching(pattern: Path) -> list[Path]:
 
 
 def _split_name(file: Path) -> str | None:
-    words = (re.split(r"[-_.]", file.name.lower())[0], file.parent.name.lower())
+    words = (re.split(r"[-_.\d]", file.name.lower())[0], file.parent.name.lower())
     return next((word for word in words for known in SPLIT_NAMES.values() if word in known), None)
 
 

@@ -13,12 +13,13 @@ import numpy as np
 from PIL import Image
 from torch import Tensor, uint8
 
+from ocssl.common.console import warn_once
 from ocssl.data.cache import Decoding, OnBadImage, cache_root, find_caches, open_cache
 from ocssl.data.cache_writer import cached, write_cache, writing_cache
 from ocssl.data.catalog import DatasetSpec, dataset_spec
 from ocssl.data.dataset import Dataset, DatasetInfo
 from ocssl.data.download import fetch
-from ocssl.data.formats.files import any_folder, one_split
+from ocssl.data.formats.files import any_folder, image_files, one_split
 from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import (
     OTHER_SPLIT,
@@ -29,6 +30,7 @@ from ocssl.data.layout import (
     no_split,
     shard_files,
     split_folder,
+    subfolders,
 )
 from ocssl.data.reader import Item, Reader
 from ocssl.errors import ConfigError, DataError
@@ -181,6 +183,8 @@ def open_address(address: str, split: str) -> Reader:
         reader = one_split(path, split)
         if reader is None and (split == "test" or split_folder(path, "test")):
             raise no_split(place, split)
+        if reader:
+            _tell_of_other_folders(path)
         return reader or any_folder(path)
     if scheme == "hf":
         from ocssl.data.formats.hub import hub_parquet_files
@@ -200,6 +204,15 @@ def open_address(address: str, split: str) -> Reader:
     from ocssl.data.formats.parquet import ParquetReader
 
     return ParquetReader(find(split), other_files)
+
+
+def _tell_of_other_folders(folder: Path) -> None:
+    """Warn of images beside the splits: they may be classes, one of which is called train."""
+    splits = {name for names in SPLIT_NAMES.values() for name in names}
+    others = (path for path in subfolders(folder) if path.name.lower() not in splits and path.name[0] != ".")
+    if other := next((path for path in others if image_files(path)), None):
+        why = f"since {folder} has a folder that is called like a split"
+        warn_once(f"left out the images in {other}, {why}; rename that folder if it is a class")
 
 
 def _find_or_fetch(spec: DatasetSpec, root: Path, split: str, download: bool, progress: bool | None) -> Reader:
