@@ -16,7 +16,7 @@ from PIL import Image
 from ocssl import data, imaging
 from ocssl.data import cache, cache_writer
 from ocssl.data.dataset import MappedDataset, ResidentDataset
-from ocssl.errors import ConfigError, DataError
+from ocssl.errors import ConfigError, DataError, InputError
 
 COUNT, PER_CHUNK = 23, 5
 
@@ -192,6 +192,19 @@ def test_large_sets_are_mapped_and_give_the_same_images(pile, monkeypatch):
     assert_complete(dataset)
     chosen = torch.tensor([7, 0, 7, 22])
     assert torch.equal(dataset.images(chosen), expected()[0][chosen])
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.arange(COUNT) < 2, [0.5], [-1], [COUNT], 3, [[0, 1]]], ids=["mask", "float", "-1", "end", "0d", "2d"]
+)
+def test_what_is_no_list_of_positions_is_refused(pile, monkeypatch, wrong):
+    for limit in (1 << 30, 0):
+        monkeypatch.setattr(cache, "RESIDENT_BYTES", limit)
+        dataset = load(pile)
+        with pytest.raises(InputError, match=r"indices must be whole numbers from 0 to 22, \(n,\), not"):
+            dataset.images(wrong)
+        assert dataset.images([]).shape == (0, 3, dataset.image_size, dataset.image_size)
+        assert torch.equal(dataset.images(np.array([3, 1], np.uint8)), dataset.images(torch.tensor([3, 1])))
 
 
 def test_images_are_copies_that_a_caller_may_change(pile, monkeypatch):

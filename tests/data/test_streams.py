@@ -264,6 +264,7 @@ def test_a_stream_of_many_epochs_draws_one_at_a_time():
         (lambda: class_incremental(None), "labels are needed and the data set has none"),
         (lambda: split_validation(None), "labels are needed and the data set has none"),
         (lambda: class_incremental(torch.zeros(3), 1), "one-dimensional integer tensor"),
+        (lambda: class_incremental(np.zeros(3, int), 1), "one-dimensional integer tensor, not ndarray"),
         (lambda: split_validation(torch.tensor([0, 1]), fraction=1.0), "below 1, not 1.0"),
         (lambda: blurred(torch.tensor([0, 1]), 2, overlap=1.5), "overlap must be a number from 0 to 1, not 1.5"),
         (lambda: iid(10, 0), "at least one epoch"),

@@ -86,7 +86,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        """The images at ``indices``: uint8 ``(n, 3, S, S)``, a copy that the caller may change."""
+        """The images at ``indices``, int64 ``(n,)``: uint8 ``(n, 3, S, S)``, a copy that the caller may change."""
 
     def column(self, name: str) -> ColumnArray:
         """Another property of each image, to order a stream by: a parquet column, ``"name"``, ``"mtime"``."""
@@ -119,6 +119,20 @@ class Dataset(ABC):
     def __repr__(self) -> str:
         labelled = f", {len(self.classes)} classes" if self.labels is not None else ""
         return f"<{self.name}: {len(self)} images of {self.image_size}×{self.image_size}{labelled}>"
+
+
+def _positions(indices: Tensor | Sequence[int], count: int) -> Tensor:
+    """Indices as int64 ``(n,)``; what is none, such as a mask, would be taken for other images."""
+    given = torch.as_tensor(indices)
+    found = given.to(torch.int64)
+    if not given.numel():
+        return found.flatten()
+    whole = given.ndim == 1 and given.dtype != torch.bool and not given.is_floating_point()
+    if not whole or found.min() < 0 or found.max() >= count:
+        what = f"{given.dtype} {tuple(given.shape)} from {given.min():g} to {given.max():g}"
+        hint = "; of a mask, take mask.nonzero().flatten()" if given.dtype == torch.bool else ""
+        raise InputError(f"indices must be whole numbers from 0 to {count - 1}, (n,), not {what}{hint}")
+    return found
 
 
 def first_per_class(labels: Tensor, count: int | None) -> Tensor:
@@ -160,7 +174,7 @@ class ResidentDataset(Dataset):
         return len(self._pixels)
 
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        return self._pixels.index_select(0, torch.as_tensor(indices, dtype=torch.int64))
+        return self._pixels.index_select(0, _positions(indices, len(self)))
 
 
 class MappedDataset(Dataset):
@@ -190,7 +204,7 @@ class MappedDataset(Dataset):
         return len(self._pixels)
 
     def images(self, indices: Tensor | Sequence[int]) -> Tensor:
-        images = self._pixels.take(np.asarray(indices, dtype=np.int64), axis=0)
+        images = self._pixels.take(_positions(indices, len(self)).numpy(), axis=0)
         self._touched += images.nbytes
         if self._touched > self._GIVE_BACK_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)

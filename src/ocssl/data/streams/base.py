@@ -343,6 +343,9 @@ def _checked(found: Any, experience: int, size: int) -> Indices:
 
 
 def _integers(values: Tensor, name: str) -> Indices:
+    if not isinstance(values, Tensor):
+        kind = type(values).__name__
+        raise InputError(f"{name} must be a one-dimensional integer tensor, not {kind}; torch.as_tensor makes one")
     if values.ndim != 1 or values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
         raise InputError(
             f"{name} must be a one-dimensional integer tensor, not {values.dtype} of shape {tuple(values.shape)}"
