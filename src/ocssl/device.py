@@ -26,9 +26,14 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda") if current().single else torch.device("cuda", current().local_rank)
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+    except RuntimeError as error:
+        raise DeviceError(
+            f"device '{name}' cannot be used: names are like cpu, cuda and cuda:1; 'auto' takes one that can"
+        ) from error
+    try:
+        torch.zeros((), device=device).item()
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n")[0]
+        reason = "not with this torch" if isinstance(error, NotImplementedError) else str(error).split("\n")[0]
         raise DeviceError(f"device '{name}' cannot be used: {reason}; 'auto' takes one that can") from error
     return device
 

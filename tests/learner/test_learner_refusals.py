@@ -33,7 +33,12 @@ SETTINGS = [
     ({"backbone": "resnet18", "stem": "smal"}, "stem must be 'auto', 'small' or 'standard', not 'smal'"),
     ({"stem": "small"}, "backbone 'convnet' does not read stem, a setting of backbones resnet18; leave it out"),
     ({"backbone": "resnet18-w8", "width": 16}, "backbone 'resnet18-w8' sets width; leave one of them out"),
-    ({"device": "tpu9"}, "device 'tpu9' cannot be used"),
+    (
+        {"device": "tpu9"},
+        "device 'tpu9' cannot be used: names are like cpu, cuda and cuda:1; 'auto' takes one that can$",
+    ),
+    ({"device": "xla"}, "device 'xla' cannot be used: not with this torch; 'auto' takes one that can$"),
+    ({"device": "meta"}, "device 'meta' cannot be used"),
     ({"batch": 2}, r"batch \(2\) must be at least stream_batch \(4\)"),
     ({"batch": 4}, r"strategy 'er' adds replay samples to .* batch \(4\) must be larger than stream_batch"),
     ({"batch": 8.5}, "batch must be a whole number"),
