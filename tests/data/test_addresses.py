@@ -348,7 +348,7 @@ def test_grey_and_transparent_arrays_become_rgb():
 
 
 def test_an_iterable_of_something_else_is_refused():
-    with pytest.raises(DataError, match="iterable:1 cannot be used: it is a str, not an image"):
+    with pytest.raises(DataError, match="iterable:1 cannot be used: it is a str, not an image; make a path of it"):
         data.from_iterable([pixels(0), "picture"])
     with pytest.raises(DataError, match="pixels are int64, not uint8"):
         data.from_iterable([np.zeros((8, 8, 3), dtype=np.int64)])
@@ -384,8 +384,9 @@ def test_unknown_names_splits_and_modes_are_refused_with_the_nearest_known():
         data.load("shapes", split="tset")
     with pytest.raises(ConfigError, match="unknown on_bad_image 'skp'; did you mean 'skip'"):
         data.load("shapes", on_bad_image="skp")
-    with pytest.raises(ConfigError, match="image_size must be at least one pixel, not 0"):
-        data.load("shapes", image_size=0)
+    for size in (0, 8.5, "32"):
+        with pytest.raises(ConfigError, match=f"image_size must be .* a whole number above 0, not {size!r}"):
+            data.load("shapes", image_size=size)
     with pytest.raises(DataError, match="needs a path after the colon"):
         data.load("folder:")
     with pytest.raises(DataError, match=r"there is no \.parquet file at"):

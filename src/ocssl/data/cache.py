@@ -62,10 +62,10 @@ class Decoding:
     pixel_range: PixelRange | None = None
 
     def __post_init__(self) -> None:
-        if self.image_size is not None and self.image_size < 1:
-            raise ConfigError(f"image_size must be at least one pixel, not {self.image_size}")
-        if self.image_size is not None and self.image_size > MAX_SIDE:
-            raise ConfigError(f"image_size must be at most {MAX_SIDE} pixels, not {shown(self.image_size)}")
+        size = self.image_size
+        if size is not None and not (hasattr(size, "__index__") and 1 <= size <= MAX_SIDE):
+            limits = f"at most {MAX_SIDE} pixels and a whole number above 0"
+            raise ConfigError(f"image_size must be {limits}, not {shown(size)}")
         if self.fit not in get_args(Fit):
             raise unknown("fit", self.fit, get_args(Fit))
         if self.on_bad_image not in get_args(OnBadImage):

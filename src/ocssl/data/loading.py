@@ -258,4 +258,5 @@ def _as_picture(image: object) -> Picture | BadImage:
             return problem
     if isinstance(image, (bytes, Path)):
         return image
-    return BadImage(f"it is a {type(image).__name__}, not an image")
+    hint = "; make a path of it: pathlib.Path(…)" if isinstance(image, str) else ""
+    return BadImage(f"it is a {type(image).__name__}, not an image{hint}")
