@@ -342,7 +342,7 @@ def _checked(found: Any, experience: int, size: int) -> Indices:
     return indices.astype(np.int64, copy=False)
 
 
-def _integers(values: Tensor, name: str) -> Indices:
+def _integers(values: object, name: str) -> Indices:
     if not isinstance(values, Tensor):
         kind = type(values).__name__
         raise InputError(f"{name} must be a one-dimensional integer tensor, not {kind}; torch.as_tensor makes one")
