@@ -336,6 +336,17 @@ def test_a_range_holds_for_a_large_image_of_sixteen_bits_too(channels, monkeypat
     np.testing.assert_array_equal(decode(content, SIZE, "crop", (0, 4095)), small)
 
 
+@pytest.mark.parametrize("fit", ["crop", "squash"])
+def test_a_large_image_that_is_reduced_first_keeps_its_places(fit, monkeypatch):
+    side = 7 * 2 * SIZE + 1  # reduced by 7, a single row and column of pixels are left over
+    ramp = np.linspace(0, 255, side).astype(np.uint8)
+    image = Image.fromarray(np.dstack([np.tile(ramp, (side, 1))] * 3 + [np.full((side, side), 255, np.uint8)]))
+    expected = decode(image, SIZE, fit).astype(int)
+    monkeypatch.setattr(imaging, "LARGE_PIXELS", 1)
+    monkeypatch.setattr(imaging, "STRIP_PIXELS", side * 20)
+    assert np.abs(decode(image, SIZE, fit) - expected).max() <= 3
+
+
 def test_a_tiff_that_pillow_does_not_know_is_not_called_something_else():
     with pytest.raises(BadImage, match="a TIFF file of a kind that Pillow cannot read"):
         decode(b"II*\0" + bytes(100), SIZE)

@@ -292,8 +292,8 @@ def _resized(image: Image.Image, size: int, fit: Fit, pixel_range: PixelRange | 
         image = _to_rgb(image, pixel_range, deep, _check_bits)
     if image.size == (size, size):
         return image
-    if fit == "squash":
-        return image.resize((size, size), Image.Resampling.BILINEAR)
+    if fit == "squash":  # a reduced image may end with parts of pixels
+        return image.resize((size, size), Image.Resampling.BILINEAR, box=(0, 0, width / factor, height / factor))
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     box = (left / factor, top / factor, (left + side) / factor, (top + side) / factor)
