@@ -91,6 +91,13 @@ def test_a_folder_called_like_a_shard_is_looked_into(tmp_path):
 # Splits of shards -----------------------------------------------------------------------------------------------------
 
 
+def test_shards_that_number_their_classes_differently_are_refused(tmp_path):
+    for number, names in enumerate([["cat", "dog"], ["dog", "cat"]]):
+        write_parquet(tmp_path / f"train-{number}.parquet", [pixels(0), pixels(1)], [0, 1], names=names)
+    with pytest.raises(DataError, match=r"train-1\.parquet has other class names than train-0\.parquet"):
+        data.load(f"parquet:{tmp_path}")
+
+
 def test_validation_shards_are_not_mixed_into_the_test_split(tmp_path):
     for number, name in enumerate(["train", "validation", "test"]):
         write_parquet(tmp_path / "set" / f"{name}-0.parquet", [pixels(number)], [number])

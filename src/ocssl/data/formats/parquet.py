@@ -93,6 +93,9 @@ class ParquetReader(Reader):
         row, content = 0, _open(file)
         if missing := [name for name in columns if name not in content.schema_arrow.names]:
             raise DataError(f"{file} has no column '{missing[0]}', which {self.files[0].name} has; keep the sets apart")
+        names = _class_names(content.schema_arrow, self.label_column)
+        if names and self._class_names and names != self._class_names:
+            raise DataError(f"{file} has other class names than {self.files[0].name}; keep the sets apart")
         try:
             for batch in content.iter_batches(_rows_at_once(file, columns), columns=columns):
                 skipped = min(max(start - row, 0), len(batch))
