@@ -56,6 +56,23 @@ def test_it_is_scored_on_the_held_out_images_which_the_stream_does_not_hold(unte
     assert not set(splits.test.indices.tolist()) & set(splits.train.indices.tolist())
 
 
+@pytest.mark.parametrize("names", [("cat", "dog", "owl"), ("cat", "dog"), (), ("cat", "owl")])
+def test_splits_that_number_their_classes_differently_are_refused(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(dataset: str, *, split: str, **_: object) -> data.Dataset:
+        info = DatasetInfo("animals", classes=("cat", "dog", "owl") if split == "train" else names)
+        return ResidentDataset(torch.zeros(30, 3, SIZE, SIZE, dtype=torch.uint8), info, labels=torch.arange(30) % 2)
+
+    monkeypatch.setattr(run_data.data, "load", load)
+    config = resolve(TINY | {"samples_per_class": None, "image_size": SIZE})
+    if names != ("cat", "owl"):
+        assert len(load_splits(config, torch.device("cpu")).test) == 30
+        return
+    with pytest.raises(DataError, match="label 1 of shapes is 'dog' in split train and 'owl' in split test"):
+        load_splits(config, torch.device("cpu"))
+
+
 def test_images_of_twelve_bits_are_read_in_the_range_of_the_learner(tmp_path: Path) -> None:
     draws = np.random.default_rng(0)
     for place in (f"{split}/{label}/{number}.png" for split in ("train", "test") for label in "ab" for number in "01"):

@@ -145,6 +145,12 @@ def load_splits(config: RunConfig, device: torch.device) -> Splits:
     train = Subset(given.dataset, given.indices[kept])
     validation = Subset(given.dataset, given.indices[held_out])
     test = validation if config.measure_on == "validation" else whole("test")
+    for label, (here, there) in enumerate(zip(train.dataset.source.classes, test.dataset.source.classes, strict=False)):
+        if here != there:
+            raise DataError(
+                f"label {label} of {config.dataset} is '{here}' in split train and '{there}' in split test; give both "
+                "the same class names"
+            )
     if config.protocol == "authors":  # their loop over validation and test data drops the last incomplete batch
         batch = config.probe.batch
         validation, test = validation.without_last(batch), test.without_last(batch)
