@@ -155,6 +155,56 @@ def test_a_name_that_two_parts_declare_is_refused() -> None:
         combine(Core, Part)
 
 
+@pytest.mark.parametrize(
+    ("name", "owner"), [("dataset", "the run"), ("experiences", "stream 'class-incremental'"), ("probe", "the run")]
+)
+def test_a_name_that_a_run_and_a_part_of_its_learner_declare_is_refused(name, owner) -> None:
+    class Twice(Mine):
+        class Options(Mine.Options):
+            __annotations__ = {name: int}
+            vars()[name] = setting(3, "Of the strategy.")
+
+    strategies.register("twice")(Twice)
+    assert parse_learner({"strategy": "twice", name: 4}).to_dict()[name] == 4
+    sentence = f"setting '{name}' is declared twice, by {owner} and by a part of the learner; rename one"
+    with pytest.raises(ConfigError, match=sentence):
+        resolve({**TINY, "strategy": "twice"})
+
+
+@pytest.mark.parametrize("name", ["plugins", "cost"])
+def test_a_name_that_a_configuration_has_for_something_else_is_refused(name) -> None:
+    class Part(Options):
+        __annotations__ = {name: int}
+        vars()[name] = setting(3, "Of the part.")
+
+    with pytest.raises(ConfigError, match=rf"Part' has a setting '{name}', a name that .* has taken; rename it"):
+        combine(LearnerConfig, Part)
+
+
+@pytest.mark.parametrize(
+    ("default", "why"),
+    [
+        (-1, "strength must be a number from 0 to 1, not -1"),
+        ("much", "strength must be a number from 0 to 1, not 'much'"),
+        (None, "strength must be a number from 0 to 1, not None"),
+    ],
+)
+def test_a_default_that_its_setting_does_not_take_is_refused_where_it_is_declared(default, why) -> None:
+    with pytest.raises(ConfigError, match=f"wrong default in '.*Wrong.Options': {why}"):
+
+        class Wrong(Mine):
+            class Options(Mine.Options):
+                strength: float = Mine.Options.with_default("strength", default)
+
+
+def test_what_a_declaration_cannot_mean_is_refused() -> None:
+    """Pydantic would take a misspelt bound for a note, and the setting would have no bound."""
+    with pytest.raises(ConfigError, match="unknown constraint 'lte'; did you mean 'lt'"):
+        setting(0.5, "Share.", ge=0, lte=1)
+    with pytest.raises(ConfigError, match="affects must be one of experiment, numbers, nothing, not 'results'"):
+        setting(0.5, "Share.", affects="results")  # type: ignore[arg-type]
+
+
 def test_validators_of_two_parts_with_one_name_are_refused() -> None:
     """Pydantic would call one of them, and let the bad values of the other part through."""
 

@@ -38,6 +38,9 @@ Affects = Literal["experiment", "numbers", "nothing"]
 """What a setting decides. ``experiment``: the experiment itself. ``numbers``: the last bits, or what else is measured;
 a resumed run keeps it, but runs that differ in it alone are one experiment. ``nothing``: places, devices, times."""
 
+CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+"""What a declaration can say of the values of a setting, besides their type."""
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -72,8 +75,13 @@ def setting(
     Args:
         default: used where nothing is given.
         description: a sentence or two. Help shows the first clause, the documentation table all of it.
-        constraints: ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` … as :func:`pydantic.Field` takes them.
+        constraints: those in :data:`CONSTRAINTS`, as :func:`pydantic.Field` takes them.
     """
+    for name in constraints:
+        if name not in CONSTRAINTS:  # which pydantic would take for a note
+            raise unknown("constraint", name, CONSTRAINTS)
+    if affects not in (known := typing.get_args(Affects)):
+        raise ConfigError(f"affects must be one of {', '.join(known)}, not {shown(affects)}")
     field: FieldInfo = Field(default, description=description, **constraints)
     field.metadata.append(Marks(symbol, affects, common, since))
     return field
@@ -83,6 +91,17 @@ class Options(BaseModel):
     """Base of every group of settings: frozen, strict, and closed to unknown names."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **how: Any) -> None:
+        """Refuse defaults that their own declarations do not allow; a registry refuses settings without any."""
+        super().__pydantic_init_subclass__(**how)
+        defaults = {name: default_of(field) for name, field in cls.model_fields.items() if not field.is_required()}
+        if len(defaults) == len(cls.model_fields):
+            try:
+                validate(cls, defaults)
+            except ConfigError as error:
+                raise ConfigError(f"wrong default in '{cls.__qualname__}': {error}") from error
 
     @classmethod
     def with_default(cls, name: str, default: Any) -> Any:
@@ -151,6 +170,9 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
     owner: dict[str, type[Options]] = dict.fromkeys(base.model_fields, base)
     for part in parts:
         for name in part.model_fields:
+            if hasattr(base, name):
+                taken = f"a name that '{base.__qualname__}' has taken"
+                raise ConfigError(f"'{part.__qualname__}' has a setting '{name}', {taken}; rename it")
             if name in owner:
                 said = f"'{owner[name].__qualname__}' and '{part.__qualname__}'"
                 raise ConfigError(f"setting '{name}' is declared twice, in {said}; rename one")

@@ -189,6 +189,9 @@ def parse(given: Mapping[str, Any]) -> RunConfig:
             raise ConfigError(f"probe is a group of settings, such as probe.lr, and cannot be {own['probe']!r}")
         own["probe"] = validate(ProbeSchedule, own["probe"], prefix="probe.")
     learner = parse_learner({name: value for name, value in chosen.items() if name not in own})
+    for name in model.model_fields.keys() & type(learner).model_fields.keys():
+        ours = "the run" if name in RunConfig.model_fields else f"stream '{stream}'"
+        raise ConfigError(f"setting '{name}' is declared twice, by {ours} and by a part of the learner; rename one")
     config: RunConfig = validate(model, {**own, "learner": learner})
     return config
 
