@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from subprocess import Popen
 
+import pytest
+
 from helpers.cli import Ocssl
 from helpers.command import Command, wait_for
 from helpers.results import content, put, smoke_rows
@@ -60,6 +62,28 @@ def test_a_dry_run_only_says_what_is_missing(tmp_path: Path, ocssl: Ocssl) -> No
     assert "to run: cifar100-simsiam-er-fifo-high-clean-seed3" in said
     assert "to run: cifar100-scale-reservoir-high-clean-seed3" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "smoke", "--set", "seed=5"), "seed is given by --seeds; leave it out of --set"),
+        (("run", "smoke", "--set", "dataset=cifar10"), "dataset is given by --dataset; leave it out of --set"),
+        (("tune", "views", "--set", "dataset=cifar10"), "dataset is given by --dataset; leave it out of --set"),
+        (("tune", "views", "--set", "protocol=authors"), "protocol is given by --protocol; leave it out of --set"),
+        (("run", "smoke", "--seeds", ""), "--seeds is empty; leave it out, or name some"),
+        (("run", "smoke", "--rows", ","), "--methods is empty; leave it out, or name some"),
+        (
+            ("run", "smoke", "--dataset", "shapes->svhn"),
+            "table 'smoke' does not probe on another set; name shapes alone",
+        ),
+        (("run", "downstream-simsiam", "--dataset", "cifar100->"), "name both, like cifar100->svhn"),
+        (("run", "downstream-simsiam", "--dataset", "cifar100->svnh"), "unknown data set 'svnh'; did you mean 'svhn'?"),
+    ],
+)
+def test_words_that_contradict_a_table_are_refused(tmp_path: Path, ocssl: Ocssl, words, sentence) -> None:
+    code, said = ocssl("paper", *words, "--dry-run")
+    assert (code, sentence in said) == (2, True), said
 
 
 def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run(tmp_path: Path, ocssl: Ocssl) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -56,6 +56,8 @@ ResultsOption = Annotated[Path, _how(metavar="DIR", help="Folder of result files
 DataRoot = Annotated[Path | None, _how(help="Folder with data sets.")]
 DataSet = Annotated[str | None, _what(help="Instead of the table's first.", autocompletion=known_datasets)]
 RESULTS = Path("results")
+FLAGS = {"dataset": "--dataset", "protocol": "--protocol"}
+"""Settings of a table's rows that have a flag, and that `--set` therefore does not take."""
 ProtocolOption = Literal["clean", "authors"]
 ProtocolChoice = Annotated[ProtocolOption, _what(help="clean: corrected; authors: as in the public code.")]
 MethodsOption = Annotated[list[str] | None, _what("--methods", "--rows", help="Like er,cla-e [default: all].")]
@@ -199,7 +201,10 @@ def run(
             raise ConfigError(
                 f"table '{paper.id}' needs runs that have their device to themselves; leave --workers out"
             )
-    chosen = [(paper, choose_dataset(paper, dataset), rows) for paper, rows in select_rows(papers, _words(methods))]
+    chosen = [
+        (paper, choose_dataset(paper, dataset), rows)
+        for paper, rows in select_rows(papers, _words(methods, "--methods"))
+    ]
     values = None
     for paper in papers:
         if paper not in [other for other, _, _ in chosen]:
@@ -211,7 +216,7 @@ def run(
         which = paper.id, where, protocol
         values = merge_values(tuned, which)
         chosen = [(paper, where, _with_values(rows, values))]
-    plans, changes = [], _changes(data_root, settings)
+    plans, changes = [], _changes(data_root, settings, FLAGS | {"seed": "--seeds"})
     for paper, where, rows in chosen:
         part = make_plan(store, rows, where, protocol, _seeds(seeds), tuned=values, changes=changes, runs=runs)
         done = len(part.wanted) - len(part.missing)
@@ -291,11 +296,11 @@ def tune(
     paper = find_table(table)
     _check_protocol(paper, protocol)
     where, runner = choose_dataset(paper, dataset), make_engine(engine, workers=workers, address=address, quiet=quiet)
-    rows = [row for row in paper.select(_words(methods)) if row.tuning]
+    rows = [row for row in paper.select(_words(methods, "--methods")) if row.tuning]
     if not rows:
         tuned = ", ".join(row.name for row in paper.rows if row.tuning)
         raise ConfigError(f"none of these rows has a grid; those with one: {tuned or 'none of this table'}")
-    changes = _changes(data_root, settings)
+    changes = _changes(data_root, settings, FLAGS)
     plans = {}
     for row in rows:
         configure(row, where, protocol, changes=changes)  # refuse what cannot be run before the first sweep
@@ -412,22 +417,29 @@ def _print_problems(console: Console, store: Store, more: Iterable[Problem] = ()
         console.print(f"problem: {problem.sentence}", style="yellow", soft_wrap=True)
 
 
-def _words(texts: list[str] | None) -> list[str]:
+def _words(texts: list[str] | None, option: str) -> list[str]:
     """The words of an option that was given once with commas, several times, or both."""
-    return [word for text in texts or [] for word in text.replace(",", " ").split()]
+    words = [word for text in texts or [] for word in text.replace(",", " ").split()]
+    if texts and not words:  # as from an unset variable of a shell
+        raise ConfigError(f"{option} is empty; leave it out, or name some")
+    return words
 
 
 def _seeds(texts: list[str] | None) -> list[int]:
-    words = list(dict.fromkeys(_words(texts)))
+    words = list(dict.fromkeys(_words(texts, "--seeds")))
     for word in words:
         if not word.isdecimal():
             raise ConfigError(f"seeds are whole numbers like 0,1,2, not '{word}'")
     return [int(word) for word in words] or [0, 1, 2]
 
 
-def _changes(data_root: Path | None, settings: list[str] | None) -> dict[str, Any]:
-    """The settings of ``--data-root`` and ``--set``."""
+def _changes(data_root: Path | None, settings: list[str] | None, flags: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of ``--data-root`` and ``--set``; those that other flags give are refused there."""
     from ocssl.common.yaml import assignments
     from ocssl.runs.config import merged
 
-    return merged({"data_root": str(data_root)} if data_root else {}, assignments(settings or []))
+    changes = assignments(settings or [])
+    for name in changes:
+        if name in flags:
+            raise ConfigError(f"{name} is given by {flags[name]}; leave it out of --set")
+    return merged({"data_root": str(data_root)} if data_root else {}, changes)

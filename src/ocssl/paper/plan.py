@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ocssl.data.catalog import dataset_spec
+from ocssl.data.loading import is_address
 from ocssl.errors import ConfigError
 from ocssl.registry import unknown
 from ocssl.results.read import Store
@@ -209,7 +211,13 @@ def choose_dataset(table: PaperTable, name: str | None) -> str:
     if name is None:
         return table.datasets[0]
     pairs = [dataset for dataset in table.datasets if probed_on(dataset)]
-    if not pairs or probed_on(name):
+    if not pairs:
+        if "->" in name:
+            raise ConfigError(f"table '{table.id}' does not probe on another set; name {trained_on(name)} alone")
+        return name
+    if other := probed_on(name):
+        if not is_address(other):
+            dataset_spec(other)  # refuse an unknown one before anything is trained
         return name
     for pair in pairs:
         if trained_on(pair) == name:
