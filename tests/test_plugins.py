@@ -131,7 +131,8 @@ def test_a_plugin_that_the_user_names_is_found_in_the_current_folder(
         plugins.name_plugins(["mylab"], "--plugin")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(here)
-    with pytest.raises(ConfigError, match=r"^cannot import plugin 'mylab' of a file: "):
+    advice = "add --plugin mylab in the folder that has it, or put that folder on PYTHONPATH"
+    with pytest.raises(ConfigError, match=rf"^cannot import plugin 'mylab' of a file: .*'mylab'; {advice}$"):
         plugins.name_plugins(["mylab"], "a file")
     for file in ("mylab.py", "./mylab.py"):
         with pytest.raises(

@@ -80,9 +80,10 @@ def named() -> list[str]:
     return [*filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(",")))]
 
 
-def command(words: str, path: Path) -> str:
-    """A command on a path, ready for a shell, with flags that name these modules again."""
-    return " ".join([words, shlex.quote(str(path)), *(f"--plugin {shlex.quote(module)}" for module in named())])
+def command(words: str, *more: str | Path) -> str:
+    """A command and more words, ready for a shell, with flags that name these modules again."""
+    flags = (word for module in named() for word in ("--plugin", module))
+    return " ".join([words, *(shlex.quote(str(word)) for word in (*more, *flags))])
 
 
 def name_plugins(modules: Sequence[str], where: str, *, here: bool = False) -> None:
@@ -103,6 +104,8 @@ def _import_or_refuse(module: str, what: str, here: bool) -> None:
         import_plugin(module, here=here)
     except (Exception, SystemExit) as error:
         mend = "correct it, or put its folder on PYTHONPATH"
+        if isinstance(error, ModuleNotFoundError) and not here:
+            mend = f"add --plugin {module} in the folder that has it, or put that folder on PYTHONPATH"
         if module.endswith(".py"):
             mend = f"name the module, {Path(module).stem}, in its folder or with that folder on PYTHONPATH"
         raise ConfigError(f"cannot import {what}: {reason(error)}; {mend}") from error

@@ -277,6 +277,14 @@ def test_every_command_takes_plugins_before_and_after_its_name(lab: tuple[Comman
     assert "mine" not in lab[0]("list", "strategies")[1]
 
 
+def test_commands_that_paper_prints_name_their_plugins(lab: tuple[Command, Path]) -> None:
+    for words in (["show", "smoke"], ["list", "--seeds", "0"]):
+        _, out, _ = lab[0]("paper", *words, *MYLAB)
+        printed = [line for line in out.splitlines() if "ocssl paper run" in line]
+        assert printed
+        assert all(line.endswith(" --plugin mylab") for line in printed)
+
+
 def test_a_plugin_that_is_not_there_is_named(lab: tuple[Command, Path]) -> None:
     assert refused(lab[0], "paper", "list", "--plugin", "no_such").startswith(
         "ocssl: cannot import plugin 'no_such' of --plugin: ModuleNotFoundError: No module named 'no_such'; "

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -129,6 +128,7 @@ def show(
 
     Example: ocssl paper show high-simsiam --differences cla-e
     """
+    from ocssl.plugins import command
     from ocssl.results import find_table, sections_of
     from ocssl.results.build import LEGEND, section_differences, terminal_table
     from ocssl.results.render import print_table, write_csv
@@ -154,10 +154,10 @@ def show(
     if output is not None:
         console.print(f"wrote {output}")
     if not filled:
-        options = ["--dataset", quote(wanted)] if wanted else []
+        options = ["--dataset", wanted] if wanted else []
         options += ["--protocol", protocol] if protocol else []
-        command = " ".join(["ocssl paper run", paper.id, *options])
-        console.print(f"Nothing of this was run yet: {command}", style="dim", soft_wrap=True)
+        line = command("ocssl paper run", paper.id, *options)
+        console.print(f"Nothing of this was run yet: {line}", style="dim", soft_wrap=True)
     _print_problems(
         console, store, [problem for section in filled for group in section.groups for problem in group.problems]
     )
@@ -286,6 +286,7 @@ def tune(
     from ocssl.engines import make_engine
     from ocssl.paper.plan import choose_dataset, configure
     from ocssl.paper.tuned import differences, tuning_settings
+    from ocssl.plugins import command
     from ocssl.results import find_table
     from ocssl.runs.presets import resolve
     from ocssl.sweeps.driver import read_started, run_sweeps
@@ -330,9 +331,9 @@ def tune(
     if len(best) < len(rows):
         typer.echo("not all rows are tuned yet; the same command goes on")
     if best:
-        words = ["ocssl paper run", paper.id, *_data_set_option(paper, where), "--protocol", protocol]
-        words += [f"--tuned {quote(str(file))}" for file in best]
-        typer.echo(f"run with these: {' '.join(words)}")
+        options = [*_data_set_option(paper, where), "--protocol", protocol]
+        tuned_by = [word for file in best for word in ("--tuned", str(file))]
+        typer.echo(f"run with these: {command('ocssl paper run', paper.id, *options, *tuned_by)}")
     if failed:
         raise typer.Exit(1)
 
@@ -379,18 +380,20 @@ def _filled(section: Section) -> str:
 
 def _lacking(section: Section, seeds: list[int]) -> Iterator[str]:
     """The command that runs what a section lacks of these seeds, and how many runs that is."""
+    from ocssl.plugins import command
+
     timed = section.table.shows == "seconds"
     there = [row.ours.timed if timed else row.ours.runs for row in section.rows if not row.ours.floor]
     if lacks := sum(seed not in done for done in there for seed in seeds):
         options = _data_set_option(section.table, section.dataset)
         options += [] if section.protocol == "clean" else ["--protocol", section.protocol]
-        command = " ".join(["ocssl paper run", section.table.id, *options, "--seeds", ",".join(map(str, seeds))])
-        yield f"  {lacks:3} runs: {command}"
+        options += ["--seeds", ",".join(map(str, seeds))]
+        yield f"  {lacks:3} runs: {command('ocssl paper run', section.table.id, *options)}"
 
 
 def _data_set_option(table: PaperTable, dataset: str) -> list[str]:
     """The words that name a data set in a command, where it is not the table's first."""
-    return [] if dataset == table.datasets[0] else ["--dataset", quote(dataset)]
+    return [] if dataset == table.datasets[0] else ["--dataset", dataset]
 
 
 def _line(outcome: RunOutcome) -> str:
