@@ -206,7 +206,9 @@ class Learner:
         train_state = self.train_state
         before = train_state.strategy.insert_at == "before"
         remedy = "choose a smaller batch or backbone, or free the device, and go on from the last save"
-        with self._oom_guard(f"training on {self.config.batch}", remedy):
+        # A caller may have switched gradients off, or lower precision on, for networks of its own.
+        gradients, autocast = torch.inference_mode(False), torch.autocast(train_state.device.type, enabled=False)
+        with gradients, autocast, self._oom_guard(f"training on {self.config.batch}", remedy):
             self.executor.before_passes(stream)
             if train_state.memory is not None and before:
                 train_state.memory.count(len(stream))
@@ -259,7 +261,9 @@ class Learner:
         pixels = self._pixels(images)
         network = train_state.deployed
         lower = train_state.autocast is not None and not full_precision
-        autocast = torch.autocast(train_state.device.type, dtype=train_state.autocast, enabled=lower)
+        # Weights in lower precision that were kept for the next call would be those of before the next step.
+        kind, dtype = train_state.device.type, train_state.autocast
+        autocast = torch.autocast(kind, dtype=dtype, enabled=lower, cache_enabled=False)
         room = self._oom_guard(f"{min(batch, len(pixels)):,}", "choose a smaller batch, or free the device")
         with self.lock(), room, autocast, evaluating(network):
             chunks = []

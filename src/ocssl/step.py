@@ -70,6 +70,7 @@ class TrainState:
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
         """The precision in which networks run, and the generator from which dropout draws."""
+        torch.clear_autocast_cache()  # inside of another autocast it holds the weights of before the last step
         autocast = torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None)
         with autocast, drawing_from(self.generator):
             yield

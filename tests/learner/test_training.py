@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import pytest
 import torch
@@ -256,3 +257,19 @@ def test_minred_newcomers_enter_before_training_described_or_bare() -> None:
         learner = small_learner("minred", variant=variant, passes=1).partial_fit(small_stream(4))
         assert len(learner.train_state.memory) == 4
         assert learner.train_state.memory.featured[:4].all().item() is featured
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    "around", [torch.no_grad, torch.inference_mode, partial(torch.autocast, "cpu", dtype=torch.bfloat16)]
+)
+def test_what_a_caller_has_set_for_other_networks_changes_nothing_that_is_learned(around, precision) -> None:
+    alone, called = (small_learner("cla-e", precision=precision) for _ in range(2))
+    alone.partial_fit(small_stream(20))
+    with around():
+        for images in small_stream(20).split(4):
+            called.partial_fit(images)
+            features = called.transform(images)
+    assert (features == alone.transform(small_stream(20)[-4:])).all()
+    kept, found = (learner.train_state.state_dict() for learner in (alone, called))
+    assert all(torch.equal(tensor, found[name]) for name, tensor in kept.items())
