@@ -101,7 +101,7 @@ def _remove_leftovers(folder: Path, kind: str, tensors: str) -> None:
                 old.unlink()
 
 
-def check_place(path: str | Path, kind: str) -> None:
+def check_place(path: str | Path, kind: str, remedy: str = "choose another place") -> None:
     """Refuse a folder that a state cannot be saved to: it holds files, and no index of ours says what they are.
 
     >>> check_place("nowhere", "learner")
@@ -114,7 +114,7 @@ def check_place(path: str | Path, kind: str) -> None:
     except OSError as error:
         raise CheckpointError(f"could not save to '{folder}': {error}") from error
     if not (known or free):
-        raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; choose another place")
+        raise CheckpointError(f"'{folder}' exists and is not a saved {kind}; {remedy}")
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

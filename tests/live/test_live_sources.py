@@ -40,8 +40,9 @@ from ocssl.live.state import StateFolder
 
 def test_one_state_can_learn_from_two_folders_with_the_same_names(tmp_path: Path) -> None:
     for name in ("monday", "tuesday"):
-        assert quiet_learn(write_frames(tmp_path / name, range(4)), tmp_path / "state")
-    assert quiet_learn(tmp_path / "monday", tmp_path / "state").seen == 8
+        assert quiet_learn(write_frames(tmp_path / name / "frames", range(4)), tmp_path / "state", gate=False)
+    assert quiet_learn(tmp_path / "monday" / "frames", tmp_path / "state", gate=False).seen == 8
+    assert load(tmp_path / "state" / "encoder").facts["sources"] == {"folder:frames": 8}
 
 
 def test_a_half_written_file_is_refused_for_now_and_learned_from_when_it_is_whole(tmp_path: Path) -> None:

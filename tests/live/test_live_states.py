@@ -103,10 +103,33 @@ def test_a_state_whose_ledger_is_lost_is_not_taught_everything_again(tmp_path: P
     quiet_learn(frames, state)
     (state / "ledger.sqlite").unlink()
     for _ in range(2):
-        with pytest.raises(
-            CheckpointError, match=r"ledger\.sqlite' is missing, .* of 4 images .* put it back or choose"
-        ):
+        with pytest.raises(CheckpointError, match=r"ledger\.sqlite' is missing, .* of 4 images .* put back the one"):
             quiet_learn(frames, state)
+
+
+def test_a_ledger_that_is_older_than_the_learner_is_refused(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    older = (state / "ledger.sqlite").read_bytes()
+    write_frames(frames, range(4, 7))
+    assert quiet_learn(frames, state).seen == 7
+    newer = (state / "ledger.sqlite").read_bytes()
+    (state / "ledger.sqlite").write_bytes(older)
+    with pytest.raises(CheckpointError, match=r"ledger\.sqlite' knows 4 of 7 images that were learned from; put back"):
+        quiet_learn(frames, state)
+    (state / "ledger.sqlite").write_bytes(newer)
+    assert quiet_learn(frames, state).seen == 7
+
+
+def test_an_index_of_the_encoder_that_cannot_be_read_is_to_be_moved_away(tmp_path: Path) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    (state / "encoder" / "encoder.json").write_text("")
+    with pytest.raises(CheckpointError, match="exists and is not a saved encoder; move it away, and the same command"):
+        quiet_learn(frames, state)
+    (state / "encoder").rename(tmp_path / "elsewhere")
+    quiet_learn(frames, state)
+    assert published_version(state / "encoder") == 1
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1])

@@ -125,7 +125,8 @@ def learn(
     with folder.opened(), StopRequest() as stop:
         restored = folder.restore(backbone=own, **movable)
         cursor = restored[1] if restored else Cursor(0, {}, {})
-        with folder.index(cursor) as index:
+        learned = restored[0].seen + restored[0].pending if restored else 0
+        with folder.index(cursor, learned) as index:
             if isinstance(source, ImageStream):
                 stream = source
                 stream.seek(cursor.positions.get(stream.key, 0))

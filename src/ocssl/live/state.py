@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ class StateFolder:
             is_new = not self.path.exists()
             if not (is_new or self._is_state()):
                 raise ConfigError(f"'{self.path}' exists and is not the state of a learner; choose another --state")
-            check_place(self.path / "encoder", "encoder")
+            check_place(self.path / "encoder", "encoder", "move it away, and the same command writes it again")
             if (self._index.exists() or self._index.is_symlink()) and not self._index.is_file():
                 raise ConfigError(f"'{self._index}' is not a regular file; move it away")
         except OcsslError:
@@ -114,14 +115,27 @@ class StateFolder:
         self.metrics.truncate(state.metrics_bytes)
         return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), state.place
 
-    def index(self, cursor: Cursor) -> SeenIndex:
-        """The index of seen images as of a cursor; without its file every image would be learned from again."""
-        if cursor.noted and not (self._index.is_file() and self._index.stat().st_size):
-            raise CheckpointError(
-                f"'{self._index}' is missing, and with it the names of {cursor.noted:,} images that were seen; "
-                "put it back or choose another --state"
-            )
+    def index(self, cursor: Cursor, learned: int) -> SeenIndex:
+        """The index of seen images as of a cursor; what it does not name would be learned from again.
+
+        Args:
+            learned: images that the learner has learned from, those that wait included.
+        """
+        if cursor.noted:
+            wanted = "put back the one of the last save or choose another --state"
+            if not (self._index.is_file() and self._index.stat().st_size):
+                lost = f"and with it the names of {cursor.noted:,} images that were seen"
+                raise CheckpointError(f"'{self._index}' is missing, {lost}; {wanted}")
+            if (known := sum(self._learned_from(cursor).values())) < learned:
+                raise CheckpointError(
+                    f"'{self._index}' knows {known:,} of {learned:,} images that were learned from; {wanted}"
+                )
         return SeenIndex(self._index, cursor.noted)
+
+    def _learned_from(self, cursor: Cursor) -> dict[str, int]:
+        """Images that were learned from, by source."""
+        positions = cursor.positions.items()
+        return {key: count_images(self._index, cursor.noted, key, taken)[0] for key, taken in positions}
 
     def restore_gate(self, gate: Gate, learner: Learner) -> None:
         """Let a gate go on as the saved one; a state of an earlier version has none, and its gate begins now."""
@@ -158,10 +172,9 @@ class StateFolder:
             remove_leftovers(self.path / "encoder", KIND)
         if gate.active and self._published is gate.published:
             return
-        sources = {
-            _public_name(key): count_images(self._index, index.size, key, taken)[0]
-            for key, taken in cursor.positions.items()
-        }
+        sources: Counter[str] = Counter()
+        for key, learned in self._learned_from(cursor).items():
+            sources[_public_name(key)] += learned  # folders of one name count together
         publish(gate.published if gate.active else learner, self.path / "encoder", sources=sources)
         self._published = gate.published
 
