@@ -324,7 +324,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, "pt") as file:
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
     except (OSError, SafetensorError, ValueError) as error:
-        raise CheckpointError(f"'{path}' cannot be read as safetensors: {reason(error)}") from error
+        raise CheckpointError(f"'{path}' cannot be read as safetensors: {error}") from error
 
 
 def _read_file(path: Path) -> Tensors:
@@ -344,7 +344,7 @@ def _read_file(path: Path) -> Tensors:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             why = "it holds more than tensors, and running its code is refused; save its state_dict() alone"
         else:
-            why = reason(error)
+            why = f"torch.load fails with {reason(error)}"
         raise CheckpointError(f"'{path}' cannot be read as weights: {why}") from error
     for wrapper in WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
@@ -457,7 +457,7 @@ def _facts(path: Path) -> dict[str, Any] | None:
             said = (file.metadata() or {}).get("ocssl")
         facts = None if said is None else json.loads(said)
     except (OSError, ValueError, SafetensorError, RecursionError) as error:
-        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {reason(error)}") from error
+        raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: {error}") from error
     if facts is not None and not isinstance(facts, dict):
         raise CheckpointError(f"'{path}' is not a safetensors file that ocssl exported: it has no facts by name")
     return facts
