@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 from pydantic import field_validator
@@ -19,7 +20,7 @@ from ocssl.errors import ConfigError
 from ocssl.options import Options, combine, setting
 from ocssl.runs.naming import experiment_key, label, overrides, run_name
 from ocssl.runs.presets import resolve
-from ocssl.strategies import Strategy
+from ocssl.strategies import ExperienceReplay, Strategy
 
 TINY = {"dataset": "shapes", "backbone": "convnet-w4", "image_size": 8, "stream_batch": 4, "batch": 4, "device": "cpu"}
 
@@ -135,6 +136,17 @@ def test_what_nothing_reads_is_refused_with_those_who_read_it(printed) -> None:
 
 def test_a_default_given_by_name_is_the_same_configuration() -> None:
     assert parse_learner({"strategy": "cla-e"}) == parse_learner({"strategy": "cla-e", "omega": 0.3, "tau": 0.999})
+
+
+def test_defaults_for_other_parts_are_for_every_kind_of_part() -> None:
+    class Choosy(ExperienceReplay):
+        defaults: ClassVar[dict[str, object]] = {"memory_size": 777, "crop_scale": (0.4, 1.0), "convnet.width": 5}
+
+    strategies.register("choosy")(Choosy)
+    config = parse_learner({"strategy": "choosy", "backbone": "convnet"}).to_dict()
+    assert (config["memory_size"], config["crop_scale"], config["width"]) == (777, [0.4, 1.0], 5)
+    assert parse_learner({"strategy": "choosy", "memory_size": 999}).to_dict()["memory_size"] == 999
+    assert parse_learner({"strategy": "choosy"}).to_dict()["width"] == 64
 
 
 def test_settings_of_a_learner_cannot_be_assigned() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache, partial
 from inspect import Parameter, Signature
@@ -221,11 +221,10 @@ class Parts(NamedTuple):
     augmentation: type[augment.Augmentation]
     backbone: type[Options]
 
-    def options(self) -> Iterator[type[Options]]:
-        """The options of each part."""
-        for part in self:
-            if part is not None:
-                yield part if issubclass(part, Options) else part.Options
+    def options(self) -> dict[str, type[Options]]:
+        """The options of each part, by the setting that names it."""
+        there = {kind: part for kind, part in self._asdict().items() if part is not None}
+        return {kind: part if issubclass(part, Options) else part.Options for kind, part in there.items()}
 
 
 def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> LearnerConfig:
@@ -249,7 +248,7 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
             raise ConfigError(f"backbone '{given['backbone']}' sets {', '.join(options)}; leave one of them out")
     chosen |= _names(chosen)
     parts = _parts(chosen)
-    model = combine(LearnerConfig, *parts.options())
+    model = combine(LearnerConfig, *parts.options().values())
     for setting_name, value in given.items():
         if setting_name not in model.model_fields and (value is not None or setting_name not in settings()):
             raise _refused(setting_name, chosen)
@@ -284,7 +283,7 @@ def unread(given: Mapping[str, Any]) -> set[str]:
 def known_names(given: Mapping[str, Any]) -> set[str]:
     """Names of all settings that the parts named in ``given`` read."""
     names = _names({name: given[name] for name in NAMING if isinstance(given.get(name), str)})
-    return set(combine(LearnerConfig, *_parts(names).options()).model_fields)
+    return set(combine(LearnerConfig, *_parts(names).options().values()).model_fields)
 
 
 def with_changes(given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -412,16 +411,14 @@ def _defaults(part: type) -> dict[str, Any]:
 def _applicable(usual: Mapping[str, Any], chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
     """Those of a part's defaults for settings of other parts that apply to the parts chosen here.
 
-    One for a setting of the core always applies. One for a setting of the method or of the optimiser applies unless the
-    defaults name another method or optimiser; one called ``lars.lr`` applies with LARS alone.
+    One for a setting of the core always applies. One for a setting of a part applies unless the defaults name another
+    part of that kind; one called ``lars.lr`` applies with LARS alone.
     """
     names = set(LearnerConfig.model_fields) - REGISTRIES.keys()
-    for kind, part in (("method", parts.method), ("optimizer", parts.optimizer)):
-        if part is not None:
-            options = part.Options.model_fields
-            names |= {f"{chosen[kind]}.{name}" for name in options}
-            if chosen[kind] == usual.get(kind, chosen[kind]):
-                names |= options.keys()
+    for kind, options in parts.options().items():
+        names |= {f"{chosen[kind]}.{name}" for name in options.model_fields}
+        if chosen[kind] == usual.get(kind, chosen[kind]):
+            names |= options.model_fields.keys()
     return {name.rpartition(".")[2]: value for name, value in usual.items() if name in names}
 
 
