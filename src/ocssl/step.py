@@ -70,10 +70,11 @@ class TrainState:
     @contextmanager
     def forward_pass(self) -> Iterator[None]:
         """The precision in which networks run, and the generator from which dropout draws."""
-        torch.clear_autocast_cache()  # inside of another autocast it holds the weights of before the last step
         autocast = torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None)
+        torch.clear_autocast_cache()  # inside of another autocast it outlives this one, with weights of earlier steps
         with autocast, drawing_from(self.generator):
             yield
+        torch.clear_autocast_cache()
 
     def small_features(self, batch: Batch, joint: bool) -> Features | None:
         """The encoder's features of new small crops, ``(small_views, b, …)``; None for a method without multi-crop."""
