@@ -367,6 +367,7 @@ def test_a_loss_without_gradient_is_refused(faulty) -> None:
     ("attributes", "message"),
     [
         ({"composition": "replay+stream", "default_memory": "fifo"}, "Odd.composition must be one of"),
+        ({"insert_at": "befor"}, "Odd.insert_at must be 'before' or 'after', not 'befor'"),
         ({"composition": "stream+replay"}, "Odd replays .* and needs a default_memory"),
     ],
 )

@@ -106,8 +106,8 @@ class Strategy(nn.Module):
     defaults: ClassVar[Mapping[str, Any]] = {"sgd.lr": ByBatch(0.03, 0.1)}
     """Settings of other parts where none are given, by name, e.g. ``{"method": "simclr", "temperature": 0.2}``.
 
-    A setting of a method or an optimiser counts only with the one that is named here, and with every one where none is;
-    ``sgd.lr`` is that of SGD alone. A subclass adds to those of its bases.
+    A setting of a part, such as a method, counts only with the one that is named here, and with every one where none
+    is; ``sgd.lr`` is that of SGD alone. A subclass adds to those of its bases.
     """
 
     budgets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -283,6 +283,8 @@ class Strategy(nn.Module):
         """Replay samples in a batch; :class:`ConfigError` where the composition cannot have such a batch."""
         if cls.composition not in get_args(Composition):
             raise ConfigError(f"{cls.__name__}.composition must be one of {get_args(Composition)}")
+        if cls.insert_at not in ("before", "after"):
+            raise ConfigError(f"{cls.__name__}.insert_at must be 'before' or 'after', not '{cls.insert_at}'")
         if cls.composition != "stream" and cls.default_memory is None:
             raise ConfigError(f"{cls.__name__} replays ('{cls.composition}') and needs a default_memory, e.g. 'fifo'")
         if cls.composition in ("stream", "mixed") and batch != stream_batch:
