@@ -136,7 +136,8 @@ def test_reports_of_earlier_versions_are_known_by_what_they_say(attack: Attack) 
     assert attack.call(*words)[0] == 0
     for name in ("report.md", "report.html", "tables.tex"):
         page = attack.folder / "out" / name
-        page.write_text("".join(line for line in page.read_text().splitlines(True) if "made by ocssl" not in line))
+        text = page.read_text().replace("1 result, the newest", "1 results, the newest")  # as they wrote it
+        page.write_text("".join(line for line in text.splitlines(True) if "made by ocssl" not in line))
     code, err = attack.call(*words)
     assert code == 0, err
 
