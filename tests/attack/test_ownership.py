@@ -80,7 +80,7 @@ INPUTS = cases(
     ("embed state f.parquet -o f.parquet", "is the input"),
     ("embed state imgs.tar -o imgs.tar", "none of these endings"),
     ("embed state imgs -o state/encoder/encoder.json", "none of these endings"),
-    ("export enc.safetensors --to onnx -o enc.safetensors", "is the input"),
+    ("export enc.safetensors --to onnx -o enc.safetensors", "has the ending of safetensors"),
     ("export enc.safetensors --to safetensors -o enc.safetensors", "is the input"),
     ("export state --to safetensors -o state/encoder/encoder.json", "lies inside"),
     ("export state --to hub -o state/hub", "lies inside"),
