@@ -155,6 +155,7 @@ class Memory:
         if self.needs_features and "features" not in columns:
             raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
         rows = capacity + staging
+        self.options = options or self.Options()
         self.capacity = capacity
         self.staging = staging
         self.device = torch.device(device)
