@@ -234,8 +234,9 @@ class LumpOriginal(Lump):
         return torch.stack([new[0], batch.recalled["view"], *new[2:]]) if self.stored_view else new
 
     def features_after(self, output: StepOutput) -> dict[str, Tensor]:
-        """The features of the blend, and the second view of the stream samples."""
-        return {**super().features_after(output), "view": output.views[1, output.batch.fresh]}
+        """The features of the blend, and the second view of the stream samples where it is stored."""
+        view = {"view": output.views[1, output.batch.fresh]} if self.stored_view else {}
+        return {**super().features_after(output), **view}
 
     @classmethod
     def replay_start(cls, options: Any, replay_size: int) -> int:
