@@ -27,14 +27,12 @@ class SpreadReplay(ExperienceReplay):
 
         spread: float = setting(0.1, "Weight of the variance term.", ge=0)
 
-    def __init__(self, setup: strategies.Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.spread = options.spread
+    options: Options
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """The hinge of the variance term, over all rows of a view."""
         std = (step.features.projected.var(dim=1) + 1e-4).sqrt()
-        return {"spread": self.spread * torch.relu(1 - std).mean()}
+        return {"spread": self.options.spread * torch.relu(1 - std).mean()}
 
 
 def main() -> None:

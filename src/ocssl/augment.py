@@ -121,7 +121,7 @@ class Augmentation:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        options = options or self.Options()
+        self.options = options = options or self.Options()
         self.image_size = image_size
         self.normalize_first = options.normalize_first
         self.scale, self.ratio = options.crop_scale, options.crop_ratio

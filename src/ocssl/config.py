@@ -19,7 +19,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from inspect import Parameter, Signature
 from typing import Any, Literal, NamedTuple
 
@@ -211,6 +211,10 @@ class LearnerConfig(Options):
         return partial(parse_learner, own_backbone=self.backbone is None), (self.model_dump(),)
 
 
+USUAL = {name: default_of(field) for name, field in LearnerConfig.model_fields.items()}
+"""The defaults of the settings of every learner."""
+
+
 class Parts(NamedTuple):
     """The classes that a configuration is made of; None where a learner has no such part."""
 
@@ -242,7 +246,7 @@ def parse_learner(given: Mapping[str, Any], *, own_backbone: bool = False) -> Le
     if own_backbone:
         chosen["backbone"] = None
     else:
-        name, options = backbones.split_name(chosen.get("backbone", default_of(LearnerConfig.model_fields["backbone"])))
+        name, options = backbones.split_name(chosen.get("backbone", USUAL["backbone"]))
         chosen = {**options, **chosen, "backbone": name}
         if any(chosen[option] != value for option, value in options.items()):
             raise ConfigError(f"backbone '{given['backbone']}' sets {', '.join(options)}; leave one of them out")
@@ -338,21 +342,15 @@ def signature() -> Signature:
     )
 
 
-@cache
-def _usual_names() -> dict[str, Any]:
-    return {name: default_of(LearnerConfig.model_fields[name]) for name in NAMING}
-
-
 def _names(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The names of the parts and the variant: as chosen, or the strategy's own choice."""
     for name in NAMING:
         if not isinstance(chosen.get(name), str | None):
             raise ConfigError(f"{name} must be a name, not {shown(chosen[name])}")
-    usual = _usual_names()
-    named = {**usual, **chosen}
+    named = {**USUAL, **chosen}
     strategy = strategies.registry.get(named["strategy"], named["variant"])
     own = _defaults(strategy)
-    found = {name: chosen.get(name, own.get(name, value)) for name, value in usual.items()}
+    found = {name: chosen.get(name, own.get(name, USUAL[name])) for name in NAMING}
     if strategy.own_loss:
         if chosen.get("method") is not None:
             raise ConfigError(
@@ -389,7 +387,7 @@ def _derived(chosen: Mapping[str, Any], parts: Parts) -> dict[str, Any]:
         found["normalize_first"] = chosen["variant"] == "authors"
     if chosen["variant"] == "authors" and "conv1_init" in parts.backbone.model_fields:
         found["conv1_init"] = "torch"
-    stream_batch = chosen.get("stream_batch", default_of(LearnerConfig.model_fields["stream_batch"]))
+    stream_batch = chosen.get("stream_batch", USUAL["stream_batch"])
     if isinstance(stream_batch, int):
         found["batch"] = parts.strategy.default_batch(stream_batch)
     batch = chosen.get("batch", found.get("batch"))

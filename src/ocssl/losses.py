@@ -309,20 +309,15 @@ def barlow_twins(views: Tensor, redundancy: float = 0.0051) -> Tensor:
     >>> round(barlow_twins(torch.stack([z, z.flip(1)]), redundancy=0.5).item(), 3)   # C = [[0, 1], [1, 0]]
     3.0
     """
-    n = views.shape[1]
+    count, n, _ = views.shape
     centred = views - views.mean(1, keepdim=True)
     normal = centred * torch.rsqrt(centred.square().mean(1, keepdim=True) + 1e-5)
     products = normal @ normal.mT / n
     diagonal = torch.einsum("vnd,wnd->vwd", normal, normal) / n
     everything = torch.einsum("vab,wab->vw", products, products)
     pairs = (1 - diagonal).square().sum(-1) + redundancy * (everything - diagonal.square().sum(-1))
-    return _mean_of_pairs(pairs)
-
-
-def _mean_of_pairs(pairs: Tensor) -> Tensor:
-    """The mean of a ``(views, views)`` matrix without its diagonal."""
-    views = len(pairs)
-    return (pairs * (1 - torch.eye(views, dtype=pairs.dtype, device=pairs.device))).sum() / (views * (views - 1))
+    different = 1 - torch.eye(count, dtype=pairs.dtype, device=pairs.device)
+    return (pairs * different).sum() / (count * (count - 1))
 
 
 @full_precision

@@ -242,8 +242,9 @@ def describe(field: FieldInfo) -> str:
     >>> [describe(field) for field in Example.model_fields.values()]
     ['a number from 0 to 1', 'a whole number of at least 1', "'a' or 'b'", 'two numbers, low and high or unset']
     """
-    if documented := _documented(field.metadata):
-        return documented
+    for entry in field.metadata:
+        if isinstance(entry, annotated_types.DocInfo):
+            return entry.documentation
     kinds, none = _kinds(field.annotation)
     words = " or ".join(filter(None, [_kind_words(kind) for kind in kinds]))
     return f"{words}{_bounds(field)}{' or unset' if none else ''}"
@@ -254,11 +255,6 @@ def _kinds(annotation: Any) -> tuple[list[Any], bool]:
     union = typing.get_origin(annotation) in (Union, types.UnionType)
     found = list(typing.get_args(annotation)) if union else [annotation]
     return [kind for kind in found if kind is not type(None)], type(None) in found
-
-
-def _documented(metadata: Iterable[Any]) -> str:
-    """What an annotated type says of its values."""
-    return next((entry.documentation for entry in metadata if isinstance(entry, annotated_types.DocInfo)), "")
 
 
 def _kind_words(kind: Any) -> str:

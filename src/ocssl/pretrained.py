@@ -87,7 +87,8 @@ folder, timm:NAME, hf-hub:NAME, module:factory, or efficientnet-lite0
             "hf-hub:NAME, module:factory, or efficientnet-lite0"
         )
     known = source.settings.get("backbone")
-    if backbone is not None and known is not None and not _same(known, backbone):
+    names = [backbones.split_name(one)[0] for one in (known, backbone) if one is not None]
+    if len({*names}) > 1:
         raise ConfigError(f"'{name}' has the weights of backbone '{known}', not of '{backbone}'; leave one of them out")
     return source
 
@@ -302,10 +303,6 @@ def expected_settings(spec: InputSpec | None) -> dict[str, Any]:
         return {}
     size = {} if spec.image_size is None else {"image_size": spec.image_size}
     return {**size, "mean": spec.mean, "std": spec.std}
-
-
-def _same(known: str, asked: str) -> bool:
-    return backbones.split_name(known)[0] == backbones.split_name(asked)[0]
 
 
 def _exists(name: str) -> bool:

@@ -244,12 +244,13 @@ def test_the_authors_variant_collects_their_choices() -> None:
     assert train_state.joint_views is False
     assert train_state.strategy.target.ready
     scale = small_learner("scale", variant="authors").train_state.strategy
-    assert (scale.anchors, scale.each_pass) == ("replay", True)
+    assert (scale.options.anchors, scale.options.teacher_update) == ("replay", "pass")
     osiris = small_learner("osiris-r", variant="authors").train_state.strategy
-    assert osiris.repeat_updates == 2
+    assert osiris.options.repeat_updates == 2
     assert not any(p.requires_grad for p in osiris.h.parameters())
     minred = small_learner("minred", variant="authors").train_state
-    assert (minred.memory.compete, minred.strategy.insert_training, minred.strategy.replay_after) == (False, True, 1)
+    assert minred.memory.options.newcomers == "kept"
+    assert (minred.strategy.options.insert_mode, minred.strategy.replay_after) == ("training", 1)
 
 
 def test_minred_newcomers_enter_before_training_described_or_bare() -> None:

@@ -49,7 +49,7 @@ def test_simclr_contrasts_the_views_at_its_temperature(temperature: float) -> No
 
 
 def test_settings_have_defaults_and_ranges() -> None:
-    assert SimCLR(DIMS).temperature == 0.5
+    assert SimCLR(DIMS).options.temperature == 0.5
     assert set(registry.get("simsiam").Options.model_fields) == {"views"}
     for value in (0, -1.0, "hot"):
         with pytest.raises(ConfigError, match=f"temperature must be a number above 0, not {value!r}"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import beta, kstest
 
+from ocssl.checks import small_learner, small_stream
 from ocssl.errors import ConfigError
 from ocssl.memory import Reservoir
 from ocssl.strategies import Lump
@@ -66,6 +67,14 @@ def test_the_original_blends_the_second_view_with_the_stored_one(build, some_vie
     share = draw_beta(0.4, seeded(3)).item()
     torch.testing.assert_close(mixed[0], share * views[0, :3] + (1 - share) * views[0, 3:])
     torch.testing.assert_close(mixed[1], share * views[1, :3] + (1 - share) * stored)
+
+
+def test_the_original_without_its_two_choices_learns_as_the_default():
+    plain = small_learner("lump").partial_fit(small_stream(24)).train_state
+    choices = {"variant": "original", "second_view": "new", "early_replay": False}
+    original = small_learner("lump", **choices).partial_fit(small_stream(24)).train_state
+    for name, weight in plain.encoder.state_dict().items():
+        assert torch.equal(weight, original.encoder.state_dict()[name]), name
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_new_samples_enter_with_features_in_evaluation_mode(build, kind, options
     assert encoder.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
     expected = encoder.eval()(some_images(4)[None], joint=True).projected[0]
-    normalised = getattr(strategy, "normalize", False)
+    normalised = getattr(strategy.options, "normalize_features", False)
     torch.testing.assert_close(got, F.normalize(expected, dim=-1) if normalised else expected)
 
 

@@ -222,7 +222,7 @@ def test_with_batch_norm_in_the_heads_it_matters_which_rows_pass_together(build,
 
 def test_the_original_heads_have_two_layers_and_no_norm(build):
     strategy, _ = build(OsirisROriginal)
-    heads = [strategy.g, strategy.h, strategy.make_head(Dims(512), OsirisROriginal.Options())]
+    heads = [strategy.g, strategy.h, strategy.make_head(Dims(512))]
     assert all([type(layer).__name__ for layer in head] == ["Linear", "ReLU", "Linear"] for head in heads)
     assert [tuple(layer.weight.shape) for layer in heads[-1] if hasattr(layer, "weight")] == [(2048, 512), (128, 2048)]
 

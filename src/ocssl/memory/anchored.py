@@ -32,9 +32,11 @@ class Anchored(Memory):
 
         first: float = setting(0.5, "Share of the memory that the first samples keep.", gt=0, lt=1, since="0.2")
 
-    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
-        share = (options or self.Options()).first
+    options: Options
+
+    def __init__(self, capacity: int, *args: Any, staging: int, **kwargs: Any) -> None:
+        super().__init__(capacity, *args, staging=staging, **kwargs)
+        share = self.options.first
         self.first = int(share * capacity)
         if self.first == 0:
             raise ConfigError(f"first ({share:g}) of memory_size {capacity} keeps no sample; choose a larger share")

@@ -142,7 +142,8 @@ class Memory:
     ) -> None:
         if staging > capacity:
             raise ConfigError(f"memory_size ({capacity}) must be at least stream_batch ({staging})")
-        columns = {**(columns or {}), **self.own_columns()}
+        policy = self.own_columns()
+        columns = {**(columns or {}), **policy}
         for name, column in columns.items():
             if not isinstance(column, Column) or not isinstance(column.shape, tuple | list):
                 raise ConfigError(
@@ -155,17 +156,19 @@ class Memory:
         if self.needs_features and "features" not in columns:
             raise ConfigError(f"memory '{type(self).__name__.lower()}' needs a column 'features'")
         rows = capacity + staging
+        self.options = options or self.Options()
         self.capacity = capacity
         self.staging = staging
         self.device = torch.device(device)
-        self._divided = RowLayout(capacity, staging, current())
-        self._kept_by_all = RowLayout(capacity, staging, ProcessGroup())
-        sizes = [self._layout(name).rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
-        whole = self._divided.rows * math.prod(image_shape) + sum(sizes)
-        check_fits(self.device, whole, f"memory_size {capacity:,} for images of {'×'.join(map(str, image_shape[1:]))}")
-        self.images = torch.zeros(self._divided.rows, *image_shape, dtype=torch.uint8, device=device)
+        divided, whole = RowLayout(capacity, staging, current()), RowLayout(capacity, staging, ProcessGroup())
+        compared = {"featured", "born", *policy, *own} | ({"features"} if self.needs_features else set())
+        self._layouts = {name: whole if name in compared else divided for name in ("images", *compared, *columns)}
+        sizes = [self._layouts[name].rows * math.prod(c.shape) * c.dtype.itemsize for name, c in columns.items()]
+        needed = divided.rows * math.prod(image_shape) + sum(sizes)
+        check_fits(self.device, needed, f"memory_size {capacity:,} for images of {'×'.join(map(str, image_shape[1:]))}")
+        self.images = torch.zeros(divided.rows, *image_shape, dtype=torch.uint8, device=device)
         self.columns = {
-            name: torch.zeros(self._layout(name).rows, *column.shape, dtype=column.dtype, device=device)
+            name: torch.zeros(self._layouts[name].rows, *column.shape, dtype=column.dtype, device=device)
             for name, column in columns.items()
         }
         self.featured = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -251,12 +254,12 @@ class Memory:
         self._check_columns(known, n)
         new |= {name: known.get(name, 0) for name in self.columns}
         for name, rows in self._rows().items():
-            rows[self._layout(name).staging_rows(n)] = new[name]
+            rows[self._layouts[name].staging_rows(n)] = new[name]
         self.on_write(self.slots[self.capacity : self.capacity + n])
         slots = self.assign_slots(n, generator)
         _check_slots(f"{type(self).__name__}.assign_slots({n})", slots, n)
         for name, rows in self._rows().items():
-            layout = self._layout(name)
+            layout = self._layouts[name]
             rows[layout.local(slots)] = rows[layout.staging_rows(n)].clone()
         self.on_write(slots)
         self.arrived += n
@@ -286,8 +289,8 @@ class Memory:
 
     def recall(self, slots: Tensor, columns: Iterable[str] = ()) -> tuple[Tensor, dict[str, Tensor]]:
         """The contents of the given slots: images ``(n, 3, h, w)`` uint8, and columns by name."""
-        kept = {name: self._layout(name).read(self.columns[name], slots) for name in columns}
-        return self._divided.read(self.images, slots), kept
+        kept = {name: self._layouts[name].read(self.columns[name], slots) for name in columns}
+        return self._layouts["images"].read(self.images, slots), kept
 
     def update_features(self, slots: Tensor, features: Tensor, keep: float = 0.5, normalize: bool = False) -> None:
         """z* ← keep · z* + (1 − keep) · z for the given slots; a slot without a feature takes z as it is.
@@ -297,7 +300,7 @@ class Memory:
             features: ``(n, d)``.
             normalize: scale the result to length 1.
         """
-        stored, rows = self.columns["features"], self._layout("features").local(slots)
+        stored, rows = self.columns["features"], self._layouts["features"].local(slots)
         features = features.to(stored.dtype)
         blended = torch.where(self.featured[slots, None], torch.lerp(features, stored[rows], keep), features)
         stored[rows] = torch.nn.functional.normalize(blended, dim=-1) if normalize else blended
@@ -307,14 +310,14 @@ class Memory:
     def update_losses(self, slots: Tensor, losses: Tensor) -> None:
         """Store the losses ``(n,)`` of the samples in the given slots, all different."""
         stored = self.columns["losses"]
-        stored[self._layout("losses").local(slots)] = losses.to(stored.dtype)
+        stored[self._layouts["losses"].local(slots)] = losses.to(stored.dtype)
         self.on_write(slots)
 
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of the memory, complete in every process; references, not copies, in a single process."""
-        rows = {self._saved_as(name): self._layout(name).whole(rows) for name, rows in self._rows().items()}
+        rows = {self._saved_as(name): self._layouts[name].whole(rows) for name, rows in self._rows().items()}
         return rows | {"arrived": self.arrived} | self.extra_state()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -327,7 +330,7 @@ class Memory:
             if here != there:
                 raise CheckpointError(f"the saved memory does not fit: '{name}' is {there}, not {here}")
         for name, rows in self._rows().items():
-            self._layout(name).restore(rows, state[self._saved_as(name)])
+            self._layouts[name].restore(rows, state[self._saved_as(name)])
         for name, tensor in ({"arrived": self.arrived} | self.extra_state()).items():
             tensor.copy_(state[name])
         self.seen = int(self.arrived)
@@ -335,11 +338,6 @@ class Memory:
     def _rows(self) -> dict[str, Tensor]:
         """Every tensor with one row per sample."""
         return {"images": self.images, "featured": self.featured, "born": self.born, **self.columns}
-
-    def _layout(self, name: str) -> RowLayout:
-        needed = {"features": self.needs_features, "losses": self.needs_losses}
-        compared = needed.get(name, False) or name in self.own_columns()
-        return self._kept_by_all if compared or name in ("featured", "born") else self._divided
 
     def _saved_as(self, name: str) -> str:
         return f"column.{name}" if name in self.columns else name

@@ -29,9 +29,11 @@ class Recent(Memory):
 
         recent: float = setting(0.5, "Share of the memory that holds the newest samples.", gt=0, lt=1)
 
-    def __init__(self, capacity: int, *args: Any, staging: int, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(capacity, *args, staging=staging, options=options, **kwargs)
-        share = (options or self.Options()).recent
+    options: Options
+
+    def __init__(self, capacity: int, *args: Any, staging: int, **kwargs: Any) -> None:
+        super().__init__(capacity, *args, staging=staging, **kwargs)
+        share = self.options.recent
         self.recent = int(share * capacity)
         if self.recent < staging or capacity - self.recent < staging:
             raise ConfigError(

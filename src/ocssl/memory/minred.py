@@ -106,14 +106,12 @@ class MinRedAuthors(MinRed):
             "kept", "Whether all new samples are kept, or compete with the stored ones."
         )
 
+    options: Options
+
     least = 0.0  # a sample's distance to itself is set to 1, that of a cosine of 0
 
-    def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, options=options, **kwargs)
-        self.compete = (options or self.Options()).newcomers == "compete"
-
     def _kept(self, filled: Tensor, waiting: Tensor, n: int) -> Tensor:
-        if self.compete:
+        if self.options.newcomers == "compete":
             return super()._kept(filled, waiting, n)
         stored = self._drop(torch.cat([filled, torch.zeros_like(waiting)]), n)
         return torch.cat([stored[: self.capacity], waiting])
@@ -136,14 +134,15 @@ class MinRedOriginal(MinRed):
             True, "Drop the oldest samples while fewer than twice as many as must go have features."
         )
 
-    def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, options=options, **kwargs)
-        chosen = options or self.Options()
-        self.sequential, self.drop_oldest = chosen.selection == "sequential", chosen.drop_oldest
+    options: Options
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sequential = self.options.selection == "sequential"
 
     def _drop(self, present: Tensor, n: int) -> Tensor:
         kept = super()._drop(present, n)
-        if not self.drop_oldest:
+        if not self.options.drop_oldest:
             return kept
         number = (self.arrived + n - self.capacity).clamp(0, n)
         described = (present & self.featured).sum()

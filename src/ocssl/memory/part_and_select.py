@@ -77,6 +77,4 @@ class PartAndSelect(Memory):
         points = self.columns["features"][present].double().cpu().numpy()
         kept = torch.zeros(self.capacity + self.staging, dtype=torch.bool)
         kept[present.cpu()[torch.from_numpy(part_and_select(points, self.capacity))]] = True
-        free = torch.nonzero(~kept[: self.capacity]).flatten().tolist()
-        slots = [free.pop(0) if kept[self.capacity + i] else self.capacity + i for i in range(n)]
-        return torch.tensor(slots, device=self.device)
+        return self.slots_for(kept.to(self.device), n)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import barlow_twins, per_view
-from ocssl.methods.base import Dims, Method, register
+from ocssl.methods.base import Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
 
@@ -34,9 +34,7 @@ class BarlowTwins(Method):
     class Options(Method.Options):
         redundancy: float = setting(0.0051, "Weight of the off-diagonal correlations.", ge=0)
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        super().__init__(dims, options)
-        self.redundancy = (options or self.Options()).redundancy
+    options: Options
 
     def projector(self) -> nn.Module:
         """Three layers, no batch norm at the end: the loss normalises."""
@@ -44,11 +42,11 @@ class BarlowTwins(Method):
 
     def loss(self, step: Step) -> Tensor:
         """The distance of the cross-correlations from the identity."""
-        return barlow_twins(step.features.projected, self.redundancy)
+        return barlow_twins(step.features.projected, self.options.redundancy)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The loss of prediction and target, averaged over the views."""
-        return per_view(partial(barlow_twins, redundancy=self.redundancy), predicted, target)
+        return per_view(partial(barlow_twins, redundancy=self.options.redundancy), predicted, target)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """The same with λ = 0.005, times 0.1."""

@@ -51,7 +51,8 @@ class Method(nn.Module):
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__()
         self.dims = dims
-        self.views = (options or self.Options()).views
+        self.options = options or self.Options()
+        self.views = self.options.views
 
     def projector(self) -> nn.Module:
         """A new projector from backbone features to those of the loss: three layers, then batch norm."""

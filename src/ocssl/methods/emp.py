@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import coding_rate, mean_agreement
-from ocssl.methods.base import Dims, Method, register
+from ocssl.methods.base import Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
 
@@ -46,10 +46,7 @@ class EMP(Method):
         )
         rate_epsilon: float = setting(0.2, "Squared precision of the coding rate.", gt=0)
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
-        super().__init__(dims, options)
-        self.rate_weight, self.rate_batch, self.epsilon = options.rate_weight, options.rate_batch, options.rate_epsilon
+    options: Options
 
     def projector(self) -> nn.Module:
         """Two layers, no batch norm at the end."""
@@ -57,6 +54,6 @@ class EMP(Method):
 
     def loss(self, step: Step) -> Tensor:
         """The views' agreement with their mean, and the coding rate of each view."""
-        views = step.features.projected
-        by_n = 1.0 if self.rate_batch is None else self.rate_batch / views.shape[1]
-        return -mean_agreement(views) - self.rate_weight * by_n * coding_rate(views, self.epsilon)
+        views, options = step.features.projected, self.options
+        by_n = 1.0 if options.rate_batch is None else options.rate_batch / views.shape[1]
+        return -mean_agreement(views) - options.rate_weight * by_n * coding_rate(views, options.rate_epsilon)

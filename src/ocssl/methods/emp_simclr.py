@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ocssl.batch import Step
 from ocssl.losses import nt_xent
-from ocssl.methods.base import Dims, register
+from ocssl.methods.base import register
 from ocssl.methods.emp import EMP
 from ocssl.methods.simclr import SimCLR
 from ocssl.options import setting
@@ -34,12 +34,10 @@ class EMPSimCLR(EMP):
         temperature: float = SimCLR.Options.with_default("temperature", 0.2)
         contrast_weight: float = setting(1.0, "Weight of the contrastive loss times its temperature.", ge=0)
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
-        super().__init__(dims, options)
-        self.temperature, self.contrast_weight = options.temperature, options.contrast_weight
+    options: Options
 
     def loss(self, step: Step) -> Tensor:
         """The loss of EMP-SSL and the weighted NT-Xent of all views."""
-        contrast = self.temperature * nt_xent(*step.features.projected, temperature=self.temperature)
-        return super().loss(step) + self.contrast_weight * contrast
+        temperature = self.options.temperature
+        contrast = temperature * nt_xent(*step.features.projected, temperature=temperature)
+        return super().loss(step) + self.options.contrast_weight * contrast

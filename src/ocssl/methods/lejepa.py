@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import full, sigreg
-from ocssl.methods.base import Dims, Method, register
+from ocssl.methods.base import Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
 
@@ -35,10 +35,7 @@ class LeJEPA(Method):
         )
         directions: int = setting(1024, "Random directions along which features are tested.", ge=1, le=65_536)
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
-        super().__init__(dims, options)
-        self.sigreg_weight, self.directions = options.sigreg_weight, options.directions
+    options: Options
 
     def projector(self) -> nn.Module:
         """Three layers, no batch norm at the end."""
@@ -47,7 +44,7 @@ class LeJEPA(Method):
     def loss(self, step: Step) -> Tensor:
         """The views' squared distance from their mean, and SIGReg of each view."""
         views = full(step.features.projected)
-        shape = views.shape[-1], self.directions
+        shape, weight = (views.shape[-1], self.options.directions), self.options.sigreg_weight
         drawn = torch.randn(shape, generator=step.generator, device=step.generator.device, dtype=views.dtype)
         apart = (views - views.mean(0)).square().mean()
-        return (1 - self.sigreg_weight) * apart + self.sigreg_weight * sigreg(views, drawn)
+        return (1 - weight) * apart + weight * sigreg(views, drawn)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import contrastive_distillation, nt_xent, nt_xent_losses, per_view
-from ocssl.methods.base import Dims, Method, register
+from ocssl.methods.base import Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
 
@@ -31,28 +31,25 @@ class SimCLR(Method):
             3, "Layers of the projector; 3: batch norm at the end; 2: none at the end.", ge=2, le=3, since="0.2"
         )
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
-        super().__init__(dims, options)
-        self.temperature, self.layers = options.temperature, options.projector_layers
+    options: Options
 
     def projector(self) -> nn.Module:
         """Three layers, then batch norm; or two, without batch norm at the end."""
-        if self.layers == 3:
+        if self.options.projector_layers == 3:
             return super().projector()
         return mlp(self.dims.feature, self.dims.hidden, self.dims.output)
 
     def loss(self, step: Step) -> Tensor:
         """NT-Xent over all views of the batch."""
-        return nt_xent(*step.features.projected, temperature=self.temperature)
+        return nt_xent(*step.features.projected, temperature=self.options.temperature)
 
     def sample_losses(self, step: Step) -> Tensor:
         """NT-Xent of each sample."""
-        return nt_xent_losses(*step.features.projected, temperature=self.temperature)
+        return nt_xent_losses(*step.features.projected, temperature=self.options.temperature)
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """NT-Xent between prediction and target, averaged over the views."""
-        return per_view(lambda pair: nt_xent(*pair, temperature=self.temperature), predicted, target)
+        return per_view(lambda pair: nt_xent(*pair, temperature=self.options.temperature), predicted, target)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """Predictions against targets over both views at once, at temperature 0.2."""

@@ -166,20 +166,14 @@ def import_timm() -> Any:
     """The package timm; one sentence where it is missing, or beside a torch with which it cannot be imported."""
     try:
         import timm
-    except ModuleNotFoundError as error:
-        if error.name == "timm":
-            raise missing_extra("timm", "timm", "timm backbones", _timm_command()) from error
-        raise _broken_timm(error) from error
     except Exception as error:  # e.g. a RuntimeError of torchvision, beside another build of torch
-        raise _broken_timm(error) from error
+        if isinstance(error, ModuleNotFoundError) and error.name == "timm":
+            raise missing_extra("timm", "timm", "timm backbones", _timm_command()) from error
+        raise ConfigError(
+            f"timm is installed but cannot be imported beside torch {torch.__version__} ({plugins.reason(error)}); "
+            f"try {_timm_command()}"
+        ) from error
     return timm
-
-
-def _broken_timm(error: Exception) -> ConfigError:
-    return ConfigError(
-        f"timm is installed but cannot be imported beside torch {torch.__version__} ({plugins.reason(error)}); "
-        f"try {_timm_command()}"
-    )
 
 
 def _timm_command() -> str:
@@ -200,7 +194,6 @@ def timm_model(model: str, image_size: int | None, *, pretrained: bool = False) 
         pretrained: with its weights, which timm downloads.
     """
     timm = import_timm()
-    what = f"timm model '{model}'"
     try:
         known = None if ":" in model else timm.get_pretrained_cfg(model)
         fixed = image_size is not None and getattr(known, "fixed_input_size", False)
@@ -208,7 +201,7 @@ def timm_model(model: str, image_size: int | None, *, pretrained: bool = False) 
         module: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=0, **more)
     except Exception as error:
         size = f" for images of {image_size}×{image_size}" if image_size else ""
-        raise ConfigError(f"{what} cannot be made{size}: {plugins.reason(error)}") from error
+        raise ConfigError(f"timm model '{model}' cannot be made{size}: {plugins.reason(error)}") from error
     return module
 
 

@@ -37,9 +37,10 @@ class AdamW(Optimizer):
         beta1: float = setting(0.9, "Decay of the mean of gradients.", ge=0, lt=1)
         beta2: float = setting(0.999, "Decay of the mean of squared gradients.", ge=0, lt=1)
 
+    options: Options
+
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)
-        self.betas, self.weight_decay = (options.beta1, options.beta2), options.weight_decay
         self.means: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.squares: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.steps: list[Tensor] = [torch.zeros((), device=parameter.device) for parameter in self.parameters]
@@ -57,10 +58,10 @@ class AdamW(Optimizer):
             [self.steps[i] for _, _, i in moved],
             fused=True,
             amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
+            beta1=self.options.beta1,
+            beta2=self.options.beta2,
             lr=lr,
-            weight_decay=self.weight_decay,
+            weight_decay=self.options.weight_decay,
             eps=1e-8,
             maximize=False,
         )

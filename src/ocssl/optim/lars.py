@@ -7,10 +7,8 @@ Yang You, Igor Gitman and Boris Ginsburg. Large Batch Training of Convolutional 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocssl.optim.base import Optimizer, register
 from ocssl.optim.sgd import SGD
@@ -23,7 +21,7 @@ class LARS(SGD):
 
     Source: You et al., 2017, arXiv:1708.03888.
 
-    >>> weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    >>> weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
     >>> optimizer = LARS([weight], LARS.Options(lr=1.0, trust=0.1, weight_decay=0.0))
     >>> weight.grad = torch.tensor([[0.0, 7.0]])
     >>> optimizer.step()
@@ -35,9 +33,7 @@ class LARS(SGD):
         lr: float = Optimizer.Options.with_default("lr", 0.3)
         trust: float = setting(0.005, "Trust coefficient of LARS.", gt=0)
 
-    def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
-        super().__init__(parameters, options, fused=fused)
-        self.trust = options.trust
+    options: Options
 
     @torch.no_grad()
     def update(self, lr: float | Tensor) -> None:
@@ -46,7 +42,7 @@ class LARS(SGD):
         matrices = [entry for entry in moved if entry[0].ndim > 1]
         scaled = self._scaled([p for p, _, _ in matrices], [g for _, g, _ in matrices]) if matrices else []
         velocities = [self.velocities[i] for _, _, i in moved]
-        torch._foreach_mul_(velocities, self.momentum)
+        torch._foreach_mul_(velocities, self.options.momentum)
         torch._foreach_add_(velocities, [*scaled, *(g for _, g, _ in moved[len(matrices) :])])
         step = torch._foreach_mul(velocities, lr)
         torch._foreach_sub_([p for p, _, _ in moved], step)
@@ -54,7 +50,8 @@ class LARS(SGD):
     def _scaled(self, weights: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """r (∇L + λ θ) for each weight matrix."""
         size, slope = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, gradients))
-        ratio = self.trust * size / (slope + self.weight_decay * size)
+        trust, decay = self.options.trust, self.options.weight_decay
+        ratio = trust * size / (slope + decay * size)
         ratio = torch.where((size > 0) & (slope > 0), ratio, 1.0)
-        decayed = torch._foreach_add(gradients, weights, alpha=self.weight_decay)
+        decayed = torch._foreach_add(gradients, weights, alpha=decay)
         return [gradient * r for gradient, r in zip(decayed, ratio, strict=True)]

@@ -37,9 +37,10 @@ class SGD(Optimizer):
         momentum: float = setting(0.9, "Momentum.", ge=0)
         weight_decay: float = setting(1e-4, "Weight decay.", ge=0)
 
+    options: Options
+
     def __init__(self, parameters: Iterable[nn.Parameter], options: Options, *, fused: bool = False) -> None:
         super().__init__(parameters, options, fused=fused)
-        self.momentum, self.weight_decay = options.momentum, options.weight_decay
         self.velocities: list[Tensor] = [torch.zeros_like(parameter) for parameter in self.parameters]
         self._fused = fused
 
@@ -53,8 +54,8 @@ class SGD(Optimizer):
             [self.velocities[i] for _, _, i in moved],
             fused=self._fused or isinstance(lr, Tensor),  # only the fused kernel takes a tensor as learning rate
             lr=lr,  # type: ignore[arg-type]
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            momentum=self.options.momentum,
+            weight_decay=self.options.weight_decay,
             dampening=0.0,
             nesterov=False,
             maximize=False,

@@ -52,9 +52,10 @@ class AlignedVariant(Aligned):
             "CaSSLe's own code ('original').",
         )
 
+    options: Any
+
     def __init__(self, setup: Setup, options: Any, *args: Any) -> None:
         super().__init__(setup, options, *args)
-        self.joint_target = options.joint_target
         self.hook = {"cosine": None, "method": "distance", "original": "distillation"}[options.distance]
         self.cosine = self.hook is None
         if self.hook and getattr(type(self.method), self.hook) is getattr(Method, self.hook):
@@ -63,7 +64,7 @@ class AlignedVariant(Aligned):
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """As the default, with the views passed together where ``joint_target`` is set."""
-        joint = step.features.joint or self.joint_target
+        joint = step.features.joint or self.options.joint_target
         return super().penalty(replace(step, features=replace(step.features, joint=joint)))
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
@@ -151,22 +152,19 @@ class MinimumRedundancyAuthors(MinimumRedundancy):
             True, "Train on all samples of the memory while it holds fewer than a batch takes, not on the stream."
         )
 
-    memory_variant = "authors"
+    options: Options
 
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.insert_training = options.insert_mode == "training"
-        self.partial_batches = options.partial_batches
+    memory_variant = "authors"
 
     def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
         """Features of the normalised images; of a single image in evaluation mode, because batch norm needs two."""
-        if not self.insert_training or len(plain) == 1:
+        if self.options.insert_mode == "evaluation" or len(plain) == 1:
             return super().features_before(plain, encoder)
         return {"features": encoder(plain[None], joint=True).projected[0]}
 
     def replay_count(self, stream: int, memory: Memory) -> int:
         """A full batch, or all samples that there are."""
-        return min(self.replay_batch, len(memory)) if self.partial_batches else self.replay_batch
+        return min(self.replay_batch, len(memory)) if self.options.partial_batches else self.replay_batch
 
     def graph_key(self, memory: Memory | None) -> Hashable:
         """Changes with the number of samples in a batch."""
@@ -186,15 +184,13 @@ class MinimumRedundancyOriginal(MinimumRedundancy):
         insert_features: bool = setting(False, "Compute features of new samples in an extra forward pass.")
         normalize_features: bool = setting(True, "Scale stored features to length 1.")
 
-    memory_variant = "original"
+    options: Options
 
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.insert_features, self.normalize = options.insert_features, options.normalize_features
+    memory_variant = "original"
 
     def features_before(self, plain: Tensor, encoder: Encoder) -> dict[str, Tensor]:
         """No features, or those of an extra pass."""
-        columns = super().features_before(plain, encoder) if self.insert_features else {}
+        columns = super().features_before(plain, encoder) if self.options.insert_features else {}
         return {name: self._scaled(features) for name, features in columns.items()}
 
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
@@ -202,10 +198,10 @@ class MinimumRedundancyOriginal(MinimumRedundancy):
         slots = output.batch.slots
         if memory is not None and slots is not None:
             replayed = self._scaled(output.features.projected[:, output.batch.replay].mean(0))
-            memory.update_features(slots, replayed, normalize=self.normalize)
+            memory.update_features(slots, replayed, normalize=self.options.normalize_features)
 
     def _scaled(self, features: Tensor) -> Tensor:
-        return F.normalize(features, dim=-1) if self.normalize else features
+        return F.normalize(features, dim=-1) if self.options.normalize_features else features
 
 
 # ---------------------------------------------------------------------- LUMP
@@ -238,8 +234,9 @@ class LumpOriginal(Lump):
         return torch.stack([new[0], batch.recalled["view"], *new[2:]]) if self.stored_view else new
 
     def features_after(self, output: StepOutput) -> dict[str, Tensor]:
-        """The features of the blend, and the second view of the stream samples."""
-        return {**super().features_after(output), "view": output.views[1, output.batch.fresh]}
+        """The features of the blend, and the second view of the stream samples where it is stored."""
+        view = {"view": output.views[1, output.batch.fresh]} if self.stored_view else {}
+        return {**super().features_after(output), **view}
 
     @classmethod
     def replay_start(cls, options: Any, replay_size: int) -> int:
@@ -301,38 +298,37 @@ class ScaleAuthors(Scale):
             "shared", "Projector of the past model: a frozen copy, or the current one, which also takes the gradient."
         )
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.anchors, self.normalize = options.anchors, options.normalize_features
-        self.each_pass = options.teacher_update == "pass"
-        self.joint_pairs, self.relation_pass = options.joint_pairs, options.relation_pass
-        self.shared_head = options.past_head == "shared"
         if options.own_pair == "lowered":
             self.own_offset = OWN_OFFSET
 
     def encode(self, encoder: Encoder, views: Tensor, joint: bool) -> Features:
         """The further passes, in the order of the authors' code, then the pass that trains."""
         # Gradients stay on here: under autocast, weights cast without gradients would be used again by the last pass.
-        if self.relation_pass and views.shape[1] > 1:  # batch norm needs two rows
+        if self.options.relation_pass and views.shape[1] > 1:  # batch norm needs two rows
             encoder(views[:1], joint)
         past = None
-        if self.shared_head:
+        if self.options.past_head == "shared":
             with torch.no_grad():
                 past_backbone = self.past(views[:1], joint).backbone[0]
             past = encoder.projector(past_backbone)
-        together = encoder(views, joint=True).backbone.detach() if self.joint_pairs else None
+        together = encoder(views, joint=True).backbone.detach() if self.options.joint_pairs else None
         features = encoder(views, joint)
         compared = features.backbone if together is None else together
         return ScaleFeatures(features.backbone, features.projected, joint, compared, past)
 
     def first_anchor(self, batch: Batch) -> int:
         """The first row of the stream, or of the replay samples."""
-        return batch.stream if self.anchors == "replay" and batch.slots is not None else 0
+        return batch.stream if self.options.anchors == "replay" and batch.slots is not None else 0
 
     def compared(self, features: Features) -> Tensor:
         """Backbone features of the pass for pairs, L2-normalised or not."""
         assert isinstance(features, ScaleFeatures), "the features of encode()"
-        return F.normalize(full(features.compared), dim=-1) if self.normalize else features.compared
+        normalize = self.options.normalize_features
+        return F.normalize(full(features.compared), dim=-1) if normalize else features.compared
 
     def past_features(self, views: Tensor, features: Features) -> Tensor:
         """Through the current projector, or through the past model's own."""
@@ -342,12 +338,12 @@ class ScaleAuthors(Scale):
     def after_step(self, output: StepOutput, encoder: Encoder, memory: Memory | None) -> None:
         """The current model becomes the past model of the next pass."""
         super().after_step(output, encoder, memory)
-        if self.each_pass:
+        if self.options.teacher_update == "pass":
             copy_weights(self.past, encoder)
 
     def after_minibatch(self, encoder: Encoder) -> None:
         """The current model becomes the past model of the next minibatch."""
-        if not self.each_pass:
+        if self.options.teacher_update == "minibatch":
             super().after_minibatch(encoder)
 
 
@@ -399,13 +395,12 @@ class OsirisRAuthors(OsirisR):
             True, "Pass stream and replay samples through the heads separately, and only stream samples through g."
         )
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.g, self.h = self.h, self.make_head(setup.dims, options)  # g is drawn first, as in the default
+        self.g, self.h = self.h, self.make_head(setup.dims)  # g is drawn first, as in the default
         self.h.requires_grad_(options.head != "frozen")
-        self.copied = options.head == "copied"
-        self.repeat_updates = options.repeat_updates
-        self.separate_heads = options.separate_heads
         self.first_experience = True
 
     @classmethod
@@ -413,30 +408,30 @@ class OsirisRAuthors(OsirisR):
         """None: g is a head of the strategy."""
         return nn.Identity()
 
-    def make_head(self, dims: Dims, options: Any) -> nn.Module:
+    def make_head(self, dims: Dims) -> nn.Module:
         """A new g or h."""
         return OsirisR.projector(dims)
 
     def through_g(self, batch: Batch, features: Features) -> Tensor:
         """g of the stream samples, alone or in a pass with the replay samples."""
-        if self.separate_heads:
+        if self.options.separate_heads:
             return features.through(self.g, features.backbone[:, batch.fresh])
         return features.through(self.g, features.backbone)[:, batch.fresh]
 
     def through_h(self, batch: Batch, features: Features) -> tuple[Tensor, Tensor]:
         """h of the stream samples and of the replay samples, in two passes or in one."""
-        if not self.separate_heads:
+        if not self.options.separate_heads:
             return super().through_h(batch, features)
         fresh, replay = (features.through(self.h, features.backbone[:, rows]) for rows in (batch.fresh, batch.replay))
         return fresh, replay
 
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Applies each update ``repeat_updates`` times."""
-        return RepeatedSteps(optimizer, self.repeat_updates)
+        return RepeatedSteps(optimizer, self.options.repeat_updates)
 
     def boundary(self, encoder: Encoder) -> None:
         """At the end of the first experience, h becomes a copy of g."""
-        if self.copied and self.first_experience:
+        if self.options.head == "copied" and self.first_experience:
             copy_weights(self.h, self.g)
         self.first_experience = False
 
@@ -464,16 +459,14 @@ class OsirisROriginal(OsirisRAuthors):
         )
         late_replay: bool = setting(True, "Replay nothing before the first experience has ended.")
 
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.late_replay = options.late_replay
+    options: Options
 
-    def make_head(self, dims: Dims, options: Any) -> nn.Module:
+    def make_head(self, dims: Dims) -> nn.Module:
         """A new g or h."""
-        if options.plain_heads:
+        if self.options.plain_heads:
             return mlp(dims.feature, 2048, 128, hidden_norm=False)
-        return super().make_head(dims, options)
+        return super().make_head(dims)
 
     def replaying(self, memory: Memory) -> bool:
         """Whether replay has begun."""
-        return super().replaying(memory) and not (self.late_replay and self.first_experience)
+        return super().replaying(memory) and not (self.options.late_replay and self.first_experience)

@@ -127,7 +127,9 @@ class Strategy(nn.Module):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__()
+        self.options = options
         self.method = setup.method
+        self.output_dim = setup.output_dim
         self.average: Average | None = None
         """Of the backbone, where the strategy keeps it itself, with the decay of the setting ``average``."""
         self.replay_batch = self.replay_size(setup.stream_batch, setup.batch)

@@ -70,7 +70,6 @@ class ClaR(Aligned):
 
     def __init__(self, setup: Setup, options: Aligned.Options) -> None:
         super().__init__(setup, options, StoredFeature())
-        self.output_dim = setup.output_dim
 
     def columns(self) -> dict[str, Column]:
         """z* of each sample."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from ocssl.batch import Step
 from ocssl.losses import coding_rate
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import Strategy, register
 
 
 @register("cmp")
@@ -34,10 +34,8 @@ class Cmp(Strategy):
     class Options(Strategy.Options):
         spread: float = setting(0.005, "Weight of the coding rate of the views.", ge=0)
 
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.spread = options.spread
+    options: Options
 
     def penalty(self, step: Step) -> dict[str, Tensor]:
         """−λ times the coding rate of each view, averaged over the views."""
-        return {"spread": -self.spread * coding_rate(step.features.projected)}
+        return {"spread": -self.options.spread * coding_rate(step.features.projected)}

@@ -15,7 +15,7 @@ from ocssl.batch import Batch, StepOutput
 from ocssl.memory import Memory
 from ocssl.nn import Encoder
 from ocssl.options import setting
-from ocssl.strategies.base import Setup, Strategy, register
+from ocssl.strategies.base import Strategy, register
 
 
 def draw_beta(alpha: float, generator: torch.Generator) -> Tensor:
@@ -45,18 +45,16 @@ class Lump(Strategy):
     class Options(Strategy.Options):
         alpha: float = setting(0.4, "Both parameters of the Beta distribution of λ.", symbol="α", gt=0)
 
+    options: Options
+
     composition = "mixed"
     default_memory = "reservoir"
-
-    def __init__(self, setup: Setup, options: Options) -> None:
-        super().__init__(setup, options)
-        self.alpha = options.alpha
 
     def mix(self, views: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
         """The blended views, ``(views, b_s, 3, s, s)``."""
         if batch.slots is None:
             return views
-        share = draw_beta(self.alpha, generator)
+        share = draw_beta(self.options.alpha, generator)
         return share * views[:, batch.fresh] + (1 - share) * self.replay_views(views, batch)
 
     def replay_views(self, views: Tensor, batch: Batch) -> Tensor:

@@ -46,7 +46,7 @@ class OsirisR(Strategy):
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.h = self.make_head(setup.dims, options)
+        self.h = self.make_head(setup.dims)
         self.temperature = options.temperature
 
     @classmethod
@@ -54,7 +54,7 @@ class OsirisR(Strategy):
         """g."""
         return projector(dims.feature, dims.hidden, dims.output)
 
-    def make_head(self, dims: Dims, options: Options) -> nn.Module:
+    def make_head(self, dims: Dims) -> nn.Module:
         """A new h, with the layers of g."""
         return self.projector(dims)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ocssl.memory import Column
 from ocssl.nn import Encoder
 from ocssl.nn.backbones import evaluating
-from ocssl.strategies.base import ByBatch, Setup, Strategy, register
+from ocssl.strategies.base import ByBatch, Strategy, register
 
 
 @register("finetune")
@@ -56,10 +56,6 @@ class MinimumRedundancy(Strategy):
     composition = "replay"
     default_memory = "minred"
     insert_at = "before"
-
-    def __init__(self, setup: Setup, options: Strategy.Options) -> None:
-        super().__init__(setup, options)
-        self.output_dim = setup.output_dim
 
     def columns(self) -> dict[str, Column]:
         """One feature per sample."""
