@@ -261,7 +261,7 @@ class RunLoop:
 
     def _failed(self, error: OcsslError, advice: str = "") -> OcsslError:
         """The error with the last checkpoint and advice; the log gets it, too."""
-        checkpoints = self.folder.list_checkpoints()
+        checkpoints = self.folder.checkpoints.complete()
         last = f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
         message = f"{error}; {last}{advice}"
         with contextlib.suppress(CheckpointError):

@@ -104,9 +104,9 @@ def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None
 
 def _refuse(folder: RunFolder, difference: str | None) -> None:
     if difference is not None:
+        last = folder.checkpoints.complete()[-1]
         raise ConfigError(
-            f"since '{folder.list_checkpoints()[-1]}' was saved, {difference}; undo that, or go on all the same with: "
-            f"{folder.go_on} --force"
+            f"since '{last}' was saved, {difference}; undo that, or go on all the same with: {folder.go_on} --force"
         )
 
 
@@ -141,7 +141,7 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     """
     folder = RunFolder(run)
     folder.read_config()
-    checkpoints = folder.list_checkpoints()
+    checkpoints = folder.checkpoints.complete()
     if not checkpoints:
         raise ConfigError(f"'{run}' has no checkpoint to start from")
     facts, tensors = checkpoint.read(checkpoints[-1] / "learner", "learner")
@@ -174,7 +174,7 @@ def _begin(config: RunConfig) -> tuple[Learner, RunState]:
 
 def _last_state(config: RunConfig, folder: RunFolder) -> tuple[dict[str, Any], Provenance | None]:
     """What the last checkpoint says of the run; empty without any."""
-    checkpoints = folder.list_checkpoints()
+    checkpoints = folder.checkpoints.complete()
     if not checkpoints:
         return {}, None
     with _hint(checkpoints):
@@ -187,7 +187,7 @@ def _last_state(config: RunConfig, folder: RunFolder) -> tuple[dict[str, Any], P
 
 
 def _restore(config: RunConfig, folder: RunFolder, saved: dict[str, Any]) -> tuple[Learner, RunState]:
-    checkpoints = folder.list_checkpoints()
+    checkpoints = folder.checkpoints.complete()
     place = checkpoints[-1] / "learner"
     with _hint(checkpoints):
         learner, state = Learner.load(place, device=config.learner.device), RunState.from_dict(saved)
