@@ -28,8 +28,8 @@ from ocssl.learner import Learner
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Prefetcher, Schedule, Splits
-from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of
 from ocssl.runs.folder import RunFolder
+from ocssl.runs.probes import ENCODERLESS, OnProgress, ProbeQueue, encoder_of
 from ocssl.runs.progress import Progress, Status
 from ocssl.runs.state import START, Measurement, Provenance, RunState, make_result
 from ocssl.runs.trackers import Trackers
