@@ -261,9 +261,9 @@ class RunLoop:
 
     def _failed(self, error: OcsslError, advice: str = "") -> OcsslError:
         """The error with the last checkpoint and advice; the log gets it, too."""
-        checkpoints = self.folder.checkpoints.complete()
-        last = f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
-        message = f"{error}; {last}{advice}"
+        last = self.folder.checkpoints.last
+        kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
+        message = f"{error}; {kept}{advice}"
         with contextlib.suppress(CheckpointError):
             self.folder.note(message)
         return type(error)(message)
