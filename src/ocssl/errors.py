@@ -10,7 +10,8 @@ True
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -93,3 +94,18 @@ def missing_extra(package: str, extra: str, purpose: str, command: str | None = 
     "figures need the package 'matplotlib': pip install 'ocssl[plot]'"
     """
     return MissingExtraError(f"{purpose} need the package '{package}': " + (command or f"pip install 'ocssl[{extra}]'"))
+
+
+def import_extra(module: str, extra: str, purpose: str, package: str | None = None) -> Any:
+    """An optional dependency; where it is absent, :func:`missing_extra` says how to install it.
+
+    Args:
+        package: that has the module; by default the one of its name.
+
+    >>> import_extra("json", "web", "web pages").dumps([1])
+    '[1]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise missing_extra(package or module, extra, purpose) from error

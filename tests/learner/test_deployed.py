@@ -152,7 +152,7 @@ def test_a_run_probes_and_writes_the_network_that_it_deploys(tmp_path: Path) -> 
     }  # fmt: skip
     start(resolve(settings), tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    learner = ocssl.Learner.load(folder.list_checkpoints()[-1] / "learner")
+    learner = ocssl.Learner.load(folder.checkpoints.complete()[-1] / "learner")
     written = load_file(folder.encoder)
     for name, tensor in learner.network.state_dict().items():
         assert torch.equal(written[name], tensor)

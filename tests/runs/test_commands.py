@@ -31,7 +31,7 @@ def test_show_tells_how_far_an_unfinished_run_got(ocssl: Command, tmp_path: Path
     assert code == 0
     for words in ("not finished", "got to", "checkpoints/000001", "ocssl run --resume run"):
         assert words in out
-    first = next(line for line in RunFolder(tmp_path / "run").read_metrics() if line.get("point") == "1")
+    first = next(line for line in RunFolder(tmp_path / "run").metrics.read() if line.get("point") == "1")
     assert f"{first['linear']:.1f}" in out
     assert f"log         {(tmp_path / 'run' / 'log.txt').read_text().splitlines()[-1]}" in out.splitlines()
 

@@ -44,9 +44,9 @@ def fitting(strategy: str, settings: dict[str, object]) -> dict[str, object]:
 
 def check_complete(run: Path) -> Result:
     folder = RunFolder(run)
-    for file in (folder.config, folder.metrics, folder.log, folder.encoder, folder.result):
+    for file in (folder.config, folder.metrics.path, folder.log, folder.encoder, folder.result):
         assert file.stat().st_size > 0
-    assert folder.list_checkpoints()
+    assert folder.checkpoints.complete()
     written = json.loads(folder.result.read_text())
     jsonschema.validate(written, SCHEMA)
     assert tuple(written)[: len(FIRST_KEYS)] == FIRST_KEYS

@@ -57,11 +57,11 @@ def test_a_disk_that_is_found_full_when_a_file_is_to_be_safe_is_told(tmp_path: P
 @pytest.mark.parametrize("keep", [1, 2])
 def test_checkpoints_are_in_the_order_of_their_numbers_beyond_six_digits(tmp_path: Path, keep: int) -> None:
     folder = RunFolder(tmp_path)
-    (folder.checkpoints / "999999").mkdir(parents=True)
-    (folder.checkpoints / "999999" / "state.json").write_text("{}")
-    (folder.checkpoints / "1st-try").mkdir()
+    (folder.checkpoints.path / "999999").mkdir(parents=True)
+    (folder.checkpoints.path / "999999" / "state.json").write_text("{}")
+    (folder.checkpoints.path / "1st-try").mkdir()
     for number in (1_000_000, 1_000_001):
         assert folder.save(small_learner("er"), {}, keep).name == str(number)
-    kept = [path.name for path in folder.list_checkpoints()]
+    kept = [path.name for path in folder.checkpoints.complete()]
     assert kept == ["999999", "1000000", "1000001"][-keep:]
-    assert (folder.checkpoints / "1st-try").exists()
+    assert (folder.checkpoints.path / "1st-try").exists()

@@ -220,7 +220,7 @@ def test_an_unfinished_run_is_shown_and_goes_on_to_the_result_of_then(ocssl: Com
     exact = ("cbp_planned", "cbp_spent", "samples", "fingerprint", "borders", "experiences")
     assert all(getattr(result, name) == getattr(old, name) for name in exact)
     assert result.curve == pytest.approx(old.curve, abs=3)  # to the bit on the machine that wrote it
-    lines = RunFolder(run).read_metrics()
+    lines = RunFolder(run).metrics.read()
     assert [line["samples"] for line in lines if line["kind"] == "train"] == [30, 60, 90, 120, 150, 162]
 
 
@@ -229,7 +229,7 @@ def test_a_run_of_this_version_with_its_settings_is_the_same_run(run: Path, tmp_
     result = start(config, tmp_path / "fresh")
     resumed = resume(run)
     fresh, again = (
-        [line["losses"] for line in RunFolder(place).read_metrics() if line["kind"] == "train"]
+        [line["losses"] for line in RunFolder(place).metrics.read() if line["kind"] == "train"]
         for place in (tmp_path / "fresh", run)
     )
     if fresh[:2] == again[:2]:  # this machine rounds as that of then, which wrote these two lines

@@ -19,7 +19,7 @@ from ocssl.config import known_names
 from ocssl.errors import OutOfMemoryError
 from ocssl.evaluation import linear_probe
 from ocssl.results import read_result
-from ocssl.runs import evaluate, loop
+from ocssl.runs import loop, probes
 from ocssl.runs.presets import resolve
 from ocssl.runs.run import resume, start, warm_start
 
@@ -178,7 +178,7 @@ def test_features_that_wait_for_each_other_give_the_same_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path
 ) -> None:
     """As on a GPU, where probes are trained together at the end."""
-    monkeypatch.setattr(evaluate.ProbeQueue, "full", False)
+    monkeypatch.setattr(probes.ProbeQueue, "full", False)
     result = start(resolve(SHORT), tmp_path / "run")
     assert result.curve == read_result(cla_run).curve
     assert result.references == read_result(cla_run).references
@@ -214,7 +214,7 @@ def test_a_run_can_be_measured_at_its_end_only_or_never(tmp_path: Path) -> None:
 def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cla_run: Path, probe: int
 ) -> None:
-    train, calls = evaluate.linear_probes, 0
+    train, calls = probes.linear_probes, 0
 
     def stopped(*features: object, **settings: object) -> object:
         nonlocal calls
@@ -223,7 +223,7 @@ def test_a_run_stopped_while_a_probe_is_trained_trains_it_again(
             os.kill(os.getpid(), signal.SIGTERM)
         return train(*features, **settings)
 
-    monkeypatch.setattr(evaluate, "linear_probes", stopped)
+    monkeypatch.setattr(probes, "linear_probes", stopped)
     with pytest.raises(Interrupted, match="ocssl run --resume"):
         start(resolve(SHORT), tmp_path / "run")
     assert calls == probe
@@ -255,7 +255,7 @@ def test_a_run_that_lacks_memory_says_where_to_go_on_and_does(
 
 
 def test_probes_that_lack_memory_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "linear_probes", lambda *_, **__: torch.empty(1 << 50, dtype=torch.uint8))
+    monkeypatch.setattr(probes, "linear_probes", lambda *_, **__: torch.empty(1 << 50, dtype=torch.uint8))
     with pytest.raises(
         OutOfMemoryError, match=r"left for the probes of 1 encoder; free the device; there was no check"
     ):

@@ -99,7 +99,8 @@ def _can_be_captured(build: Callable[[], memory.Memory]) -> None:
         )
 
 
-def _load(copy: memory.Memory, subject: memory.Memory) -> None:
+def _load(copy: memory.Memory | Optimizer, subject: memory.Memory | Optimizer) -> None:
+    """Let a new part go on from the state of another."""
     copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
 
 
@@ -178,7 +179,7 @@ def check_optimizer(name: str, **options: Any) -> None:
     with torch.no_grad():
         for parameter, learned in zip(copy.parameters, subject.parameters, strict=True):
             parameter.copy_(learned)
-    copy.load_state_dict({key: tensor.clone() for key, tensor in subject.state_dict().items()})
+    _load(copy, subject)
     for twin in (subject, copy):
         steps(twin, seed=1)
     same = all(torch.equal(p, other) for p, other in zip(subject.parameters, copy.parameters, strict=True))
@@ -232,11 +233,8 @@ def check_stream(name: str, **options: Any) -> None:
 
     try:
         stream = build()
-    except ConfigError as error:
-        raise AssertionError(str(error)) from error
-    unchanged = torch.equal(labels, before) and torch.equal(given["indices"], train)
-    assert unchanged, "build() changes the labels or the indices that it is given; change a copy"
-    try:
+        unchanged = torch.equal(labels, before) and torch.equal(given["indices"], train)
+        assert unchanged, "build() changes the labels or the indices that it is given; change a copy"
         streams.require_runnable(stream, name, indices=train, count=len(labels), stream_batch=stream_batch)
     except ConfigError as error:
         raise AssertionError(str(error)) from error

@@ -140,7 +140,7 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
             while not last:
                 last = over.wait(0.5)
                 for task, job in tasks.items():
-                    new = RunFolder(job.folder).read_metrics()[shown[task] :]
+                    new = RunFolder(job.folder).metrics.read()[shown[task] :]
                     shown[task] += len(new)
                     for line in (line for line in new if line["samples"]):
                         bars.update(task, completed=line["samples"])

@@ -7,17 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli.flags import ForceOption
+from ocssl.cli.flags import EncoderArgument, ForceOption
 from ocssl.common.console import number_of, progress_bar
 
 
 def embed(
-    encoder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ENCODER", help="A published encoder, a state, a run, a .safetensors, or a pretrained network."
-        ),
-    ],
+    encoder: EncoderArgument,
     source: Annotated[
         list[str], typer.Argument(metavar="SOURCE", help="A folder, images, a video, a tar or parquet file.")
     ],

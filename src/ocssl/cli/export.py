@@ -8,18 +8,13 @@ from typing import Annotated
 
 import typer
 
-from ocssl.cli.flags import ForceOption
+from ocssl.cli.flags import EncoderArgument, ForceOption
 from ocssl.common.files import check_output
 from ocssl.errors import ConfigError
 
 
 def export(
-    encoder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="ENCODER", help="A published encoder, a state, a run, a .safetensors, or a pretrained network."
-        ),
-    ],
+    encoder: EncoderArgument,
     to: Annotated[str, typer.Option(help="onnx, torchscript, safetensors, torchvision or hub.")],
     output: Annotated[
         Path | None,

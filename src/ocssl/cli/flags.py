@@ -36,6 +36,12 @@ DifferencesOption = Annotated[
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table, or the differences, as CSV.")
 ]
+EncoderArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ENCODER", help="A published encoder, a state, a run, a .safetensors, or a pretrained network."
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that ocssl did not write, too.")]
 EngineName = Literal["local", "ray"]
 GIVEN = "ocssl.settings"

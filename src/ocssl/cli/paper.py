@@ -259,7 +259,7 @@ def _print_outcomes(console: Console, outcomes: Iterable[RunOutcome]) -> int:
             console.print(_line(outcome), style=None if outcome.result else "red")
             failed += outcome.result is None
     except Interrupted as stopped:
-        raise Interrupted(f"{stopped}; the same command goes on", stopped.exit_code - 128) from stopped
+        raise Interrupted(f"{stopped}; the same command goes on", stopped.number) from stopped
     return failed
 
 

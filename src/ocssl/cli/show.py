@@ -141,7 +141,7 @@ def _so_far(folder: RunFolder, config: RunConfig) -> Iterator[tuple[str, str]]:
     from ocssl.results.names import setting_text
     from ocssl.runs.naming import label, overrides
 
-    lines, checkpoints = folder.read_metrics(), folder.list_checkpoints()
+    lines, last = folder.metrics.read(), folder.checkpoints.last
     words = [label(config), *(setting_text(name, value) for name, value in overrides(config).items())]
     yield "run", f"{', '.join(words)}, {config.dataset}, seed {config.learner.seed}: not finished"
     try:
@@ -152,8 +152,8 @@ def _so_far(folder: RunFolder, config: RunConfig) -> Iterator[tuple[str, str]]:
         if probes := [line["linear"] for line in points if line.get("point", line.get("moment", "")).isdigit()]:
             yield "along", _along(probes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"'{folder.metrics}' holds a line that is none of a run: {error!r}") from error
-    yield "checkpoint", str(checkpoints[-1]) if checkpoints else "none yet"
+        raise CheckpointError(f"'{folder.metrics.path}' holds a line that is none of a run: {error!r}") from error
+    yield "checkpoint", str(last or "none yet")
     if notes := _notes(folder.log):
         yield "log", notes[-1]
     yield "resume with", folder.go_on

@@ -40,6 +40,11 @@ class CheckpointFolder:
         numbered = (path for path in self.path.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
         return sorted(numbered, key=lambda path: int(path.name))
 
+    @property
+    def last(self) -> Path | None:
+        """The newest checkpoint; None where there is none."""
+        return next(reversed(self.complete()), None)
+
     def foreign(self) -> list[Path]:
         """Entries that are neither checkpoints nor drafts of ours; the folder itself if it is a link or a file."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
@@ -54,8 +59,8 @@ class CheckpointFolder:
             write: writes everything else into the folder that it is given.
             state: written as ``state.json``, with a checksum.
         """
-        done = self.complete()
-        place = self.path / f"{int(done[-1].name) + 1 if done else 1:06d}"
+        last = self.last
+        place = self.path / f"{int(last.name) + 1 if last else 1:06d}"
         draft = self.path / f"draft-{token()}"
         try:
             with writing(place):

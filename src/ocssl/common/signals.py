@@ -19,11 +19,12 @@ PATIENCE = 3.0  # seconds that a wait for another process may go on after a requ
 
 
 class Interrupted(OcsslError):
-    """Work stopped on request, with everything saved; ``exit_code`` is what the command line ends with."""
+    """Work stopped on request, by the signal ``number``, with everything saved."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
-        self.exit_code = 128 + number
+        self.number = number
+        self.exit_code = 128 + number  # of the command line
 
 
 class StopRequest:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
-from ocssl.errors import ConfigError, missing_extra
+from ocssl.errors import ConfigError, import_extra
 
 OBJECT_STORE = 80 << 20  # bytes; results are small, and images are not sent
 PASSED_ON = ("OCSSL_DATA", "OCSSL_CACHE", "OCSSL_PLUGINS")
@@ -29,7 +29,8 @@ class RayCluster:
         self._retries = retries
         self._address = address
         self._gpus_per_run = gpus_per_run
-        self._ray = _import_ray()
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        self._ray = import_extra("ray", "scale", "engine 'ray' and sweeps over machines")
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
@@ -97,12 +98,3 @@ def _run_once(job: Job, directory: Path, environment: dict[str, str]) -> Attempt
         where = f"the folder '{directory}' of the driver cannot be entered on {platform.node()}: {error.strerror}"
         return Attempt(error=f"{where}; start from a folder that every machine sees", retry=True)
     return run_once(job)
-
-
-def _import_ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise missing_extra("ray", "scale", "engine 'ray' and sweeps over machines") from error
-    return ray

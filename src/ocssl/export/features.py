@@ -172,25 +172,18 @@ def _features(
     rows: list[dict[str, Any]] = []
     refused: list[tuple[str, str]] = []
     count = 0
-    while True:
-        images, new, before = [], [], count
-        for name, stamp, features, pixels in in_order(found, islice(items, batch), MAX_DECODERS):
-            row = {"id": start + count, "path": name, "stamp": stamp, "features": features}
-            count += 1
+    while together := list(in_order(found, islice(items, batch), MAX_DECODERS)):
+        new = [pixels for *_, pixels in together if isinstance(pixels, np.ndarray)]
+        computed = iter(encoder.transform(torch.from_numpy(np.stack(new)), batch=batch) if new else ())
+        for number, (name, stamp, features, pixels) in enumerate(together, start + count):
             if isinstance(pixels, BadImage):
                 refused.append((name, str(pixels)))
-                continue
-            if pixels is not None:
-                images.append(pixels)
-                new.append(row)
-            rows.append(row)
-        if images:
-            computed = encoder.transform(torch.from_numpy(np.stack(images)), batch=batch)
-            for row, features in zip(new, computed, strict=True):
-                row["features"] = features
-        if count == before:
-            break
-        progress(count - before)
+            else:
+                known = next(computed) if features is None else features
+                rows.append({"id": number, "path": name, "stamp": stamp, "features": known})
+        count += len(together)
+        progress(len(together))
+        del together, new  # before the next images are decoded
     kinds = {
         "id": pa.int64(),
         "path": pa.string(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,7 @@ class Gate:
         if len(self.sample) < MIN_KEPT or learner.seen == self._checked:
             return learner, None
         self._checked = learner.seen
-        judged = _Judge(self.sample, self._start)
+        judged = _Judge(self.sample, self._start, self.reference)
         try:
             learner.check_finite()
             now, learned = self._choose_mix(learner, judged)
@@ -190,9 +190,8 @@ class Gate:
             self._best, self._snapshot = self._start, self._first
         if not judged.keeps_up(self._published):
             self._published = self._start
-        agrees = self._agreement(now, judged)
         gain, margin = judged.compare(now, self._best)
-        fit = learned and judged.keeps_up(now) and agrees >= self._needed(learner)
+        fit = learned and judged.keeps_up(now) and judged.agreement(now) >= self._needed(learner)
         if fit and gain >= -margin:
             self._published, self._waited = now, 0
             if gain >= 0:
@@ -201,8 +200,7 @@ class Gate:
             self._waited += 1
         if not self.active:
             self._published, self._waited = now, 0
-        quality = judged.quality(learner.seen, now, self._published, agrees, self._agreement(self._published, judged))
-        self.quality = replace(quality, teacher=None if self._teacher is None else judged.in_time(self._teacher))
+        self.quality = judged.quality(learner.seen, now, self._published, self._teacher)
         clear = gain < -CLEARLY * margin
         if last or not self.active or not (clear or self._waited >= PATIENCE):
             return learner, None
@@ -235,7 +233,7 @@ class Gate:
         for share in SHARES:
             remix(share)
             one = self._measure(learner)
-            if judged.keeps_up(one) and self._agreement(one, judged) >= self._least:
+            if judged.keeps_up(one) and judged.agreement(one) >= self._least:
                 found[share] = one
         share = max(found, key=lambda share: (judged.score(found[share]) if judged.ordered else 0, share))
         remix(share)
@@ -251,17 +249,6 @@ class Gate:
     def _needed(self, learner: Learner) -> float:
         mixes = hasattr(learner.train_state.strategy, "remix")
         return self._least if mixes or self.reference is not None else 0.0
-
-    def _agreement(self, one: Measured, judged: _Judge) -> float:
-        """The share of neighbours in common with the start, on the reference or the kept images."""
-        return float(in_common(self._neighbours(one, judged), self._neighbours(self._start, judged)).mean())
-
-    def _neighbours(self, one: Measured, judged: _Judge) -> Tensor:
-        if self.reference is None:
-            return judged.nearest(one)
-        if one.on_reference is None:
-            one.on_reference = nearest(torch.from_numpy(one.encoder.transform(self.reference)))
-        return one.on_reference
 
     # ------------------------------------------------------------------ saving
 
@@ -336,11 +323,14 @@ def _teacher(learner: Learner) -> Measured | None:
 
 
 class _Judge:
-    """Scores of encoders on the kept images as they are now; what takes long is computed once for each encoder."""
+    """Scores of encoders on the kept images as they are now; what takes long is computed once for each encoder.
 
-    def __init__(self, sample: EvenSample, start: Measured) -> None:
-        self._sample = sample
-        self._start = start
+    Args:
+        reference: images on which the neighbours of the start count; None: the kept images.
+    """
+
+    def __init__(self, sample: EvenSample, start: Measured, reference: Tensor | None) -> None:
+        self._sample, self._start, self._reference = sample, start, reference
         self._nearest: dict[tuple[Measured, int], Tensor] = {}
         self._ranks: dict[Measured, float] = {}
         pixels, colours = raw_pixels(sample.images), colour_histogram(sample.images)
@@ -349,7 +339,7 @@ class _Judge:
         gap, window = self._interval.gap, self._interval.window
         self._pixels, self._colours = (in_time(nearest(found, gap=gap), window) for found in (pixels, colours))
 
-    def nearest(self, one: Measured, gap: int = 0) -> Tensor:
+    def _nearest_kept(self, one: Measured, gap: int = 0) -> Tensor:
         """The nearest of the kept images to each of them."""
         if (one, gap) not in self._nearest:
             self._nearest[one, gap] = nearest(one.on(self._sample), gap=gap)
@@ -361,7 +351,7 @@ class _Judge:
         return self._ranks[one]
 
     def _in_time(self, one: Measured) -> Tensor:
-        return in_time(self.nearest(one, self._interval.gap), self._interval.window)
+        return in_time(self._nearest_kept(one, self._interval.gap), self._interval.window)
 
     def in_time(self, one: Measured) -> float:
         """Neighbours in time."""
@@ -383,6 +373,17 @@ class _Judge:
         before = self.score(other)
         return self.score(one) - before, RANK_ERROR * before
 
+    def agreement(self, one: Measured) -> float:
+        """The share of neighbours in common with the start, on the reference or the kept images."""
+        return float(in_common(self._neighbours(one), self._neighbours(self._start)).mean())
+
+    def _neighbours(self, one: Measured) -> Tensor:
+        if self._reference is None:
+            return self._nearest_kept(one)
+        if one.on_reference is None:
+            one.on_reference = nearest(torch.from_numpy(one.encoder.transform(self._reference)))
+        return one.on_reference
+
     def _error(self, values: Tensor) -> float:
         error = standard_error(values, 2 * max(self._interval.window, len(values) // 40))
         return error if math.isfinite(error) else 1.0
@@ -393,9 +394,7 @@ class _Judge:
             return f"neighbours in time fell from {self.score(best):.1%} to {self.score(now):.1%}".replace("%", " %")
         return f"the effective rank fell from {self.score(best):.1f} to {self.score(now):.1f}"
 
-    def quality(
-        self, seen: int, now: Measured, published: Measured, agreement: float, agreement_published: float
-    ) -> Quality:
+    def quality(self, seen: int, now: Measured, published: Measured, teacher: Measured | None) -> Quality:
         """Every number of a check."""
         return Quality(
             seen=seen,
@@ -410,8 +409,9 @@ class _Judge:
             rank=self._rank(now),
             rank_published=self._rank(published),
             rank_start=self._rank(self._start),
-            agreement=agreement,
-            agreement_published=agreement_published,
+            agreement=self.agreement(now),
+            agreement_published=self.agreement(published),
+            teacher=None if teacher is None else self.in_time(teacher),
             gap=self._interval.gap,
             window=self._interval.window,
         )

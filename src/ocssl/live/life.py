@@ -40,8 +40,8 @@ def is_state(path: str | Path) -> bool:
     >>> is_state("nowhere")
     False
     """
-    saved = CheckpointFolder(Path(path) / "checkpoints").complete()
-    return bool(saved) and (saved[-1] / "learner").is_dir() and not (Path(path) / "config.yaml").exists()
+    saved = CheckpointFolder(Path(path) / "checkpoints").last
+    return saved is not None and (saved / "learner").is_dir() and not (Path(path) / "config.yaml").exists()
 
 
 def life(path: str | Path) -> Iterator[tuple[str, str]]:

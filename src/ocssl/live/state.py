@@ -94,7 +94,7 @@ class StateFolder:
             try:
                 yield
             finally:
-                if is_new and not self._checkpoints.complete() and self._is_state():
+                if is_new and self._checkpoints.last is None and self._is_state():
                     self._remove()
 
     def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Cursor] | None:
@@ -104,16 +104,16 @@ class StateFolder:
             backbone: the module that the learner was built on, if it was the user's own.
             overrides: settings that may differ now.
         """
-        saved = self._checkpoints.complete()
-        if not saved:
+        saved = self._checkpoints.last
+        if saved is None:
             self.metrics.truncate(0)
             return None
         try:
-            state = TypeAdapter(SavedState).validate_python(self._checkpoints.read_state(saved[-1]))
+            state = TypeAdapter(SavedState).validate_python(self._checkpoints.read_state(saved))
         except ValidationError as error:
-            raise CheckpointError(f"'{saved[-1]}' is not the state of a learner: {first_misfit(error)}") from error
+            raise CheckpointError(f"'{saved}' is not the state of a learner: {first_misfit(error)}") from error
         self.metrics.truncate(state.metrics_bytes)
-        return Learner.load(saved[-1] / "learner", backbone=backbone, **overrides), state.place
+        return Learner.load(saved / "learner", backbone=backbone, **overrides), state.place
 
     def index(self, cursor: Cursor, learned: int) -> SeenIndex:
         """The index of seen images as of a cursor; what it does not name would be learned from again.
@@ -139,9 +139,9 @@ class StateFolder:
 
     def restore_gate(self, gate: Gate, learner: Learner) -> None:
         """Let a gate go on as the saved one; a state of an earlier version has none, and its gate begins now."""
-        place = self._checkpoints.complete()[-1] / "gate"
-        if place.exists():
-            gate.restore(place, learner)
+        saved = self._checkpoints.last
+        if saved is not None and (saved / "gate").exists():
+            gate.restore(saved / "gate", learner)
 
     def save(self, learner: Learner, cursor: Cursor, index: SeenIndex, gate: Gate) -> None:
         """Save everything, then publish the encoder, so that a restart never falls behind a published encoder."""
@@ -185,7 +185,7 @@ class StateFolder:
         """
         if not self.path.is_dir() or (self.path / "config.yaml").exists() or self._checkpoints.foreign():
             return False
-        if self._checkpoints.complete():
+        if self._checkpoints.last is not None:
             return True
         lock = self.path / ".lock"
         if lock.exists() and lock.stat().st_size:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ocssl.common.console import shown
 from ocssl.data.reader import Item, Reader, describe_files
-from ocssl.errors import ConfigError, DataError, missing_extra
+from ocssl.errors import ConfigError, DataError, import_extra
 
 SUFFIXES = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
@@ -53,11 +52,8 @@ class CameraReader(Reader):
 
 def _frames(place: str | int, what: str, name: str, number: int, skip: int = 0) -> Iterator[Item]:
     """Frames ``(height, width, 3)``, named from ``number`` on; the capture is released in the end."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise missing_extra("opencv-python-headless", "video", "video files and cameras") from error
-    capture: Any = cv2.VideoCapture(place)
+    cv2 = import_extra("cv2", "video", "video files and cameras", package="opencv-python-headless")
+    capture = cv2.VideoCapture(place)
     try:
         if not capture.isOpened():
             raise DataError(f"{what} cannot be opened: it is not there, in use, or of a kind that OpenCV does not read")

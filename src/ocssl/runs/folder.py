@@ -39,13 +39,11 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.config = self.path / "config.yaml"
-        self.metrics = self.path / "metrics.jsonl"
+        self.metrics = MetricsFile(self.path / "metrics.jsonl")
         self.log = self.path / "log.txt"
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = CheckpointFolder(self.path / "checkpoints")
         self.encoder = self.path / "encoder.safetensors"
         self.result = self.path / "result.json"
-        self._checkpoints = CheckpointFolder(self.checkpoints)
-        self._metrics = MetricsFile(self.metrics)
 
     @property
     def go_on(self) -> str:
@@ -70,7 +68,7 @@ class RunFolder:
         """Begin a run here."""
         self.check_free()
         with writing(self.path):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.path.mkdir(parents=True, exist_ok=True)
             atomic_write(self.config, config.to_yaml())
 
     def read_config(self) -> RunConfig:
@@ -105,27 +103,23 @@ class RunFolder:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line of metrics."""
-        self._metrics.append(line)
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Every complete line of metrics so far."""
-        return self._metrics.read()
+        self.metrics.append(line)
 
     def cut_metrics(self, length: int) -> None:
         """Forget the metrics that were written after a checkpoint."""
-        if (size := self._metrics.size) < length:
+        if (size := self.metrics.size) < length:
             raise CheckpointError(
-                f"'{self.metrics}' has {size} bytes, but the checkpoint was made with {length}; put the file back, or "
-                "start the run anew in another folder"
+                f"'{self.metrics.path}' has {size} bytes, but the checkpoint was made with {length}; put the file "
+                "back, or start the run anew in another folder"
             )
-        self._metrics.truncate(length)
+        self.metrics.truncate(length)
 
     # ------------------------------------------------------------------ checkpoints
 
     def save(self, learner: Learner, state: Mapping[str, Any], keep: int) -> Path:
         """Write a checkpoint of the learner and the run's own state; it appears complete or not at all."""
-        state = {**state, "metrics_bytes": self._metrics.sync()}
-        return self._checkpoints.save(lambda draft: learner.save(draft / "learner"), state, keep)
+        state = {**state, "metrics_bytes": self.metrics.sync()}
+        return self.checkpoints.save(lambda draft: learner.save(draft / "learner"), state, keep)
 
     def write_encoder(self, weights: Mapping[str, Tensor]) -> None:
         """The backbone's weights as other programs load them."""
@@ -136,17 +130,13 @@ class RunFolder:
         with writing(self.result):
             atomic_write(self.result, text)
 
-    def list_checkpoints(self) -> list[Path]:
-        """Complete checkpoints, oldest first."""
-        return self._checkpoints.complete()
-
     def remove_drafts(self) -> None:
         """Throw away what a killed process left half written."""
-        self._checkpoints.remove_drafts()
+        self.checkpoints.remove_drafts()
 
     def read_state(self, checkpoint: Path) -> dict[str, Any]:
         """The run's own state in a checkpoint."""
-        state = self._checkpoints.read_state(checkpoint)
+        state = self.checkpoints.read_state(checkpoint)
         size = state.get("metrics_bytes")
         if type(size) is not int or size < 0:
             raise CheckpointError(f"'{checkpoint}' cannot be read as a checkpoint: its state.json is not that of a run")
@@ -156,7 +146,7 @@ class RunFolder:
         """Files that were not left by a run killed before it wrote its configuration: drafts of it, an empty lock."""
         for path in self.path.iterdir():
             if path.name == "checkpoints":
-                yield from self._checkpoints.foreign() or self._checkpoints.complete()
+                yield from self.checkpoints.foreign() or self.checkpoints.complete()
             elif not is_draft(path, self.config.name) and (path.name != ".lock" or path.lstat().st_size):
                 yield path
 

@@ -28,8 +28,8 @@ from ocssl.learner import Learner
 from ocssl.results.result import Result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Prefetcher, Schedule, Splits
-from ocssl.runs.evaluate import ENCODERLESS, OnProgress, ProbeQueue, encoder_of
 from ocssl.runs.folder import RunFolder
+from ocssl.runs.probes import ENCODERLESS, OnProgress, ProbeQueue, encoder_of
 from ocssl.runs.progress import Progress, Status
 from ocssl.runs.state import START, Measurement, Provenance, RunState, make_result
 from ocssl.runs.trackers import Trackers
@@ -261,9 +261,9 @@ class RunLoop:
 
     def _failed(self, error: OcsslError, advice: str = "") -> OcsslError:
         """The error with the last checkpoint and advice; the log gets it, too."""
-        checkpoints = self.folder.list_checkpoints()
-        last = f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there was no checkpoint yet"
-        message = f"{error}; {last}{advice}"
+        last = self.folder.checkpoints.last
+        kept = f"the last good checkpoint is {last}" if last else "there was no checkpoint yet"
+        message = f"{error}; {kept}{advice}"
         with contextlib.suppress(CheckpointError):
             self.folder.note(message)
         return type(error)(message)

@@ -167,9 +167,9 @@ def online_cost(config: RunConfig) -> tuple[int, int, int]:
 
 def paper_rows(config: RunConfig) -> tuple[dict[str, str], ...]:
     """The paper's hyperparameters for this strategy, objective, data set and budget."""
-    base = config.dataset.partition(":")[0]
-    dataset = base if base in ("cifar100", "imagenet100") else None
-    dataset = dataset or ("imagenet100" if config.learner.image_size >= LARGE_IMAGES else "cifar100")
+    dataset = config.dataset.partition(":")[0]
+    if dataset not in ("cifar100", "imagenet100"):
+        dataset = "imagenet100" if config.learner.image_size >= LARGE_IMAGES else "cifar100"
     row = row_name(config.strategy, config.learner.memory)
     row = "er-reservoir" if row == "er-minred" else row
     return hyperparameter_lines(config.budget, row, config.learner.method, dataset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,12 @@ def resume(
     trackers = Trackers(config.trackers)
     with folder.lock():
         folder.remove_drafts()
-        saved, before = _last_state(config, folder)
+        last = folder.checkpoints.last
+        saved, before = _saved_in(last, config, folder) if last else ({}, None)
         with threads(_threads_in(saved)):
             if before is not None and not force:  # the learner may not even fit other code
                 _refuse(folder, changed(before.plugins, config.plugins()))
-            learner, state = _restore(config, folder, saved) if saved else _begin(config)
+            learner, state = _restore(config, folder, last, saved) if last else _begin(config)
             splits, schedule = _images(config, learner, state)
             provenance = Provenance.of(config, splits, schedule)
             difference = provenance.difference(before) if before is not None else None
@@ -105,7 +106,7 @@ def read_finished(path: str | Path, changes: Mapping[str, Any]) -> Result | None
 def _refuse(folder: RunFolder, difference: str | None) -> None:
     if difference is not None:
         raise ConfigError(
-            f"since '{folder.list_checkpoints()[-1]}' was saved, {difference}; undo that, or go on all the same with: "
+            f"since '{folder.checkpoints.last}' was saved, {difference}; undo that, or go on all the same with: "
             f"{folder.go_on} --force"
         )
 
@@ -141,10 +142,10 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     """
     folder = RunFolder(run)
     folder.read_config()
-    checkpoints = folder.list_checkpoints()
-    if not checkpoints:
+    last = folder.checkpoints.last
+    if last is None:
         raise ConfigError(f"'{run}' has no checkpoint to start from")
-    facts, tensors = checkpoint.read(checkpoints[-1] / "learner", "learner")
+    facts, tensors = checkpoint.read(last / "learner", "learner")
     state = learner.train_state
     try:
         state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
@@ -172,38 +173,32 @@ def _begin(config: RunConfig) -> tuple[Learner, RunState]:
     return learner, state
 
 
-def _last_state(config: RunConfig, folder: RunFolder) -> tuple[dict[str, Any], Provenance | None]:
-    """What the last checkpoint says of the run; empty without any."""
-    checkpoints = folder.list_checkpoints()
-    if not checkpoints:
-        return {}, None
-    with _hint(checkpoints):
-        saved = folder.read_state(checkpoints[-1])
+def _saved_in(last: Path, config: RunConfig, folder: RunFolder) -> tuple[dict[str, Any], Provenance | None]:
+    """What the last checkpoint says of the run."""
+    with _hint(folder):
+        saved = folder.read_state(last)
         if saved.get("config") not in folder.digests(config):
-            raise ConfigError(
-                f"'{folder.config}' was changed since the checkpoint '{checkpoints[-1]}' was made; change it back"
-            )
+            raise ConfigError(f"'{folder.config}' was changed since the checkpoint '{last}' was made; change it back")
         return saved, Provenance.from_state(saved)
 
 
-def _restore(config: RunConfig, folder: RunFolder, saved: dict[str, Any]) -> tuple[Learner, RunState]:
-    checkpoints = folder.list_checkpoints()
-    place = checkpoints[-1] / "learner"
-    with _hint(checkpoints):
-        learner, state = Learner.load(place, device=config.learner.device), RunState.from_dict(saved)
+def _restore(config: RunConfig, folder: RunFolder, last: Path, saved: dict[str, Any]) -> tuple[Learner, RunState]:
+    with _hint(folder):
+        learner, state = Learner.load(last / "learner", device=config.learner.device), RunState.from_dict(saved)
         if learner.config != config.learner:
-            raise CheckpointError(f"'{place}' is the learner of another run")
+            raise CheckpointError(f"'{last / 'learner'}' is the learner of another run")
     return learner, state
 
 
 @contextlib.contextmanager
-def _hint(checkpoints: Sequence[Path]) -> Iterator[None]:
+def _hint(folder: RunFolder) -> Iterator[None]:
     """Add to an error about the last checkpoint how to go on without it."""
     try:
         yield
     except CheckpointError as error:
-        to = f"go on from {checkpoints[-2].name}" if len(checkpoints) > 1 else "begin again"
-        raise CheckpointError(f"{error}; remove '{checkpoints[-1]}' to {to}") from error
+        *earlier, last = folder.checkpoints.complete()
+        to = f"go on from {earlier[-1].name}" if earlier else "begin again"
+        raise CheckpointError(f"{error}; remove '{last}' to {to}") from error
 
 
 def _threads_in(saved: Mapping[str, Any]) -> int:

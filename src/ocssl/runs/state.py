@@ -18,9 +18,9 @@ from ocssl.results.result import Curve, Result
 from ocssl.runs import environment
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Schedule, Splits
-from ocssl.runs.evaluate import ENCODERLESS
 from ocssl.runs.naming import names_of
 from ocssl.runs.presets import is_papers_budget
+from ocssl.runs.probes import ENCODERLESS
 
 START = "start"
 

@@ -7,15 +7,13 @@ run goes on. A resumed run goes on under the name it had there.
 
 from __future__ import annotations
 
-import importlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from ocssl.common.files import NAME_BYTES, atomic_write, read_file
 from ocssl.distributed import current
-from ocssl.errors import missing_extra
+from ocssl.errors import import_extra
 from ocssl.runs.config import RunConfig
 from ocssl.runs.folder import RunFolder
 
@@ -40,7 +38,9 @@ class TensorBoardTracker(Tracker):
     """Event files in the run's folder."""
 
     def __init__(self) -> None:
-        self._tensorboard = _import("torch.utils.tensorboard", "tensorboard", "TensorBoard logs")
+        self._tensorboard = import_extra(
+            "torch.utils.tensorboard", "tensorboard", "TensorBoard logs", package="tensorboard"
+        )
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         # Events that a killed run wrote after its last checkpoint are hidden by the ones written now.
@@ -61,7 +61,7 @@ class WandbTracker(Tracker):
     """A W&B run, named after the folder."""
 
     def __init__(self) -> None:
-        self._wandb = _import("wandb", "wandb", "Weights & Biases logs")
+        self._wandb = import_extra("wandb", "wandb", "Weights & Biases logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._run = self._wandb.init(
@@ -85,7 +85,7 @@ class MLflowTracker(Tracker):
     """An MLflow run, named after the folder."""
 
     def __init__(self) -> None:
-        self._mlflow = _import("mlflow", "mlflow", "MLflow logs")
+        self._mlflow = import_extra("mlflow", "mlflow", "MLflow logs")
 
     def begin(self, config: RunConfig, folder: RunFolder) -> None:
         self._mlflow.set_experiment("ocssl")
@@ -103,14 +103,6 @@ class MLflowTracker(Tracker):
     def end(self, summary: Mapping[str, float]) -> None:
         self._mlflow.log_metrics(dict(summary))
         self._mlflow.end_run()
-
-
-def _import(module: str, package: str, purpose: str) -> Any:
-    """An optional package, whose extra has its name."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise missing_extra(package, package, purpose) from error
 
 
 def recall(folder: RunFolder, tracker: str) -> str | None:

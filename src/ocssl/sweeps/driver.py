@@ -158,7 +158,7 @@ def _run(searches: list[_Search], engine: Engine, info: Callable[[str], None], s
         for done in engine.run(jobs()):
             info(owners[done.job.name].record(done))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
-        number = stopped.exit_code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
+        number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
         commands = "; ".join(go_on(search.folder) for search in searches)
         raise Interrupted(f"the sweep was stopped; go on with: {commands}", number) from stopped
     failures: list[ConfigError] = []

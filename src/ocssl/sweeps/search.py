@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ocssl.common.console import warn
-from ocssl.errors import missing_extra
+from ocssl.errors import import_extra
 from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import DRAWS, Sweep
 from ocssl.sweeps.space import Range, Scalar, random_values
@@ -76,10 +76,7 @@ def propose(sweep: Sweep, trials: list[Trial], scored: int) -> dict[str, Scalar]
 
 def import_optuna() -> Any:
     """The package; :class:`MissingExtraError` where it is not installed."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise missing_extra("optuna", "scale", "TPE searches") from error
+    optuna = import_extra("optuna", "scale", "TPE searches")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
