@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -14,6 +15,7 @@ from ocssl.results.differences import LEAST_SEEDS, Difference, paired_difference
 from ocssl.results.names import heading, setting_text
 from ocssl.results.read import Group
 from ocssl.results.report import Report
+from ocssl.results.result import probed_on
 from ocssl.results.sections import Row, Section
 from ocssl.results.table import Value
 from ocssl.sweeps.driver import read_started
@@ -23,7 +25,7 @@ DATASET = "cifar100"
 NEAR = 2.5  # points from the paper up to which a row counts as reproduced
 NUMBERS = {"final": "Final", "avg": "Avg"}
 SHARING = {"iid": "i.i.d.", "er": "ER", "cla-r": "CLA-R", "cla-e": "CLA-E", "cassle-r": "CaSSLe-R"}
-AT_ONCE = (1, 3, 5, 8)
+AT_ONCE = {1: "1", 2: "2 to 4", 5: "5 to 8"}  # more were at once with runs of other batches only
 BESIDE = {"low": "low", "middle": "high", "high": "high"}  # our own strategy's budgets, and the paper's table beside
 
 
@@ -298,15 +300,25 @@ def times(store: Store) -> Iterator[str]:
 
 
 def sharing(report: Report) -> Iterator[str]:
-    """Thousands of CBP a second that all runs on a GPU make together at b = 138, by strategy and how many they are."""
+    """Thousands of CBP a second that all runs on a GPU make together at b = 138, by strategy and how many they were.
+
+    The clocks of all runs say how many were in progress on average while a run was, itself included.
+    """
+    runs = [file.result for file in report.files if file.result.hardware.get("device") == "cuda"]
+    runs = [run for run in runs if probed_on(run.dataset) is None]  # the others are runs that are there already
+    clocks = {run.name: (datetime.fromisoformat(run.started), datetime.fromisoformat(run.finished)) for run in runs}
     rates: dict[str, dict[int, list[float]]] = {strategy: {} for strategy in SHARING}
-    for file in report.files:
-        result, config = file.result, file.result.config
-        usual = (config["batch"], config.get("execution"), result.hardware.get("device")) == (138, "compiled", "cuda")
-        if usual and result.dataset == DATASET and result.strategy in SHARING and result.train_seconds:
-            rate = file.runs_at_once * result.cbp_spent / result.train_seconds / 1000
-            rates[result.strategy].setdefault(file.runs_at_once, []).append(rate)
-    yield f"| at once | {' | '.join(map(str, AT_ONCE))} |\n|---|{'--:|' * len(AT_ONCE)}"
+    for run in runs:
+        kind = run.config["batch"], run.config.get("execution"), run.config.get("init_from")
+        counts = run.dataset == DATASET and run.strategy in SHARING and run.train_seconds
+        if counts and kind == (138, "compiled", None):
+            began, ended = clocks[run.name]
+            shared = (min(ended, other[1]) - max(began, other[0]) for other in clocks.values())
+            together = sum(max(0.0, part.total_seconds()) for part in shared) / (ended - began).total_seconds()
+            if round(together) <= 8:
+                least = max(number for number in AT_ONCE if number <= round(together))
+                rates[run.strategy].setdefault(least, []).append(together * run.cbp_spent / run.train_seconds / 1000)
+    yield f"| at once | {' | '.join(AT_ONCE.values())} |\n|---|{'--:|' * len(AT_ONCE)}"
     for strategy, label in SHARING.items():
         cells = [f"{fmean(rates[strategy][n]):.0f}" if n in rates[strategy] else "–" for n in AT_ONCE]
         yield f"| {label} | {' | '.join(cells)} |"
