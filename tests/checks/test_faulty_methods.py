@@ -45,7 +45,7 @@ class Overwriting(BYOL):
     """Its target overwrites the encoder, since the arguments are in the wrong order."""
 
     def after_step(self, output, encoder):
-        ema_update(encoder, self.target, self.target_tau)
+        ema_update(encoder, self.target, self.options.target_tau)
 
 
 class LeavesItsTarget(BYOL):

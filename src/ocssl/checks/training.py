@@ -172,7 +172,7 @@ def _following(strategy: Strategy) -> dict[str, Encoder]:
     for name, module in strategy.named_modules():
         if isinstance(module, EmaTeacher) and module.tau < 1:
             found[f"{name}.network"] = module.network
-        elif isinstance(module, TargetMethod) and module.target_tau < 1:
+        elif isinstance(module, TargetMethod) and module.options.target_tau < 1:
             found[f"{name}.target"] = module.target
     return found
 

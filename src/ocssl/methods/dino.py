@@ -36,16 +36,14 @@ class DINO(TargetMethod):
         centre_tau: float = setting(0.9, "Decay of the centre, a moving average of the target's scores.", ge=0, le=1)
         prototypes: int = setting(4096, "Number of prototypes.", ge=1, le=524_288)
 
+    options: Options
     centre: Tensor
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
         super().__init__(dims, options)
-        self.temperature, self.target_temperature = options.temperature, options.target_temperature
-        self.centre_tau = options.centre_tau
-        self.prototypes = nn.Parameter(F.normalize(torch.randn(options.prototypes, dims.output), dim=-1))
+        self.prototypes = nn.Parameter(F.normalize(torch.randn(self.options.prototypes, dims.output), dim=-1))
         self.target_prototypes = nn.Parameter(self.prototypes.detach().clone(), requires_grad=False)
-        self.register_buffer("centre", torch.zeros(options.prototypes))
+        self.register_buffer("centre", torch.zeros(self.options.prototypes))
         self._scores: Tensor | None = None  # from the loss of a step to its end
 
     def projector(self) -> nn.Module:
@@ -61,14 +59,14 @@ class DINO(TargetMethod):
         return each_sample(cross_entropies, *self._logits_and_target(step))
 
     def _logits_and_target(self, step: Step) -> tuple[Tensor, Tensor]:
-        scores = prototype_scores(step.features.projected, self.prototypes) / self.temperature
+        scores = prototype_scores(step.features.projected, self.prototypes) / self.options.temperature
         self._scores = theirs = prototype_scores(self.target_features(step).projected, self.target_prototypes)
-        return scores, ((theirs - self.centre) / self.target_temperature).softmax(-1)
+        return scores, ((theirs - self.centre) / self.options.target_temperature).softmax(-1)
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Move the target network, its prototypes and the centre."""
         super().after_step(output, encoder)
-        self.target_prototypes.lerp_(self.prototypes, 1 - self.target_tau)
+        self.target_prototypes.lerp_(self.prototypes, 1 - self.options.target_tau)
         if self._scores is not None:
-            self.centre.lerp_(self._scores.mean((0, 1)), 1 - self.centre_tau)
+            self.centre.lerp_(self._scores.mean((0, 1)), 1 - self.options.centre_tau)
             self._scores = None

@@ -38,14 +38,13 @@ class MoCo(TargetMethod):
         temperature: float = setting(0.2, "Divisor of the cosine similarities in the contrastive loss.", gt=0)
         queue_size: int = setting(4096, "Features in the queue, which are the negatives.", ge=1, le=524_288)
 
+    options: Options
     queue: Tensor
     pointer: Tensor
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
         super().__init__(dims, options)
-        self.temperature = options.temperature
-        self.register_buffer("queue", F.normalize(torch.randn(options.queue_size, dims.output), dim=-1))
+        self.register_buffer("queue", F.normalize(torch.randn(self.options.queue_size, dims.output), dim=-1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._keys: Tensor | None = None  # from the loss of a step to its end
 
@@ -57,12 +56,12 @@ class MoCo(TargetMethod):
         """InfoNCE of each view and the target network's features of the other views."""
         self._keys = self.target_features(step).projected
         others = self._others(self._keys)
-        return info_nce(step.features.projected, others, self.queue, temperature=self.temperature)
+        return info_nce(step.features.projected, others, self.queue, temperature=self.options.temperature)
 
     def sample_losses(self, step: Step) -> Tensor:
         """InfoNCE of each sample."""
         others = self._others(self.target_features(step).projected)
-        return info_nce_losses(step.features.projected, others, self.queue, self.temperature).mean((0, 1))
+        return info_nce_losses(step.features.projected, others, self.queue, self.options.temperature).mean((0, 1))
 
     @staticmethod
     def _others(keys: Tensor) -> Tensor:
@@ -89,7 +88,7 @@ class MoCo(TargetMethod):
 
     def distance(self, predicted: Tensor, target: Tensor) -> Tensor:
         """InfoNCE of prediction and target, with the queue as negatives."""
-        return info_nce(predicted, target, self.queue, temperature=self.temperature)
+        return info_nce(predicted, target, self.queue, temperature=self.options.temperature)
 
     def distillation(self, predicted: Tensor, target: Tensor) -> Tensor:
         """Predictions against targets over all views at once, at temperature 0.2, as for SimCLR."""

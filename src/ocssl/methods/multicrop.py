@@ -42,7 +42,8 @@ class MultiCrop(Method):
             """Backward passes of the small crops of an image: their share of a view's pixels."""
             return self.small_views * Fraction(self.small_size(image_size), image_size) ** 2
 
+    options: Options
+
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
         super().__init__(dims, options)
-        self.small_views = options.small_views
+        self.small_views = self.options.small_views

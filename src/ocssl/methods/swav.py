@@ -35,11 +35,11 @@ class SwAV(Method):
         prototypes: int = setting(3000, "Number of prototypes.", ge=1, le=524_288)
         sinkhorn_epsilon: float = setting(0.05, "Softness of the assignments to prototypes.", ge=LEAST_EPSILON)
 
+    options: Options
+
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        options = options or self.Options()
         super().__init__(dims, options)
-        self.temperature, self.epsilon = options.temperature, options.sinkhorn_epsilon
-        self.prototypes = nn.Parameter(F.normalize(torch.randn(options.prototypes, dims.output), dim=-1))
+        self.prototypes = nn.Parameter(F.normalize(torch.randn(self.options.prototypes, dims.output), dim=-1))
 
     def projector(self) -> nn.Module:
         """Two layers, no batch norm at the end."""
@@ -55,7 +55,7 @@ class SwAV(Method):
 
     def _logits_and_codes(self, step: Step) -> tuple[Tensor, Tensor]:
         scores = prototype_scores(step.features.projected, self.prototypes)
-        return scores / self.temperature, sinkhorn(scores, self.epsilon)
+        return scores / self.options.temperature, sinkhorn(scores, self.options.sinkhorn_epsilon)
 
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Bring the prototypes back to length 1."""

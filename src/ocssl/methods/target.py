@@ -20,11 +20,11 @@ class TargetMethod(Method):
     class Options(Method.Options):
         target_tau: float = setting(0.996, "Decay of the target network, a moving average of the encoder.", ge=0, le=1)
 
+    options: Options
     target: Encoder
 
     def __init__(self, dims: Dims, options: Options | None = None) -> None:
         super().__init__(dims, options)
-        self.target_tau = (options or self.Options()).target_tau
         self._seen: tuple[Step, Features] | None = None  # from the loss of a step to its end
 
     def begin(self, encoder: Encoder) -> None:
@@ -41,4 +41,4 @@ class TargetMethod(Method):
     def after_step(self, output: StepOutput, encoder: Encoder) -> None:
         """Move the target network towards the encoder."""
         self._seen = None
-        ema_update(self.target, encoder, self.target_tau)
+        ema_update(self.target, encoder, self.options.target_tau)

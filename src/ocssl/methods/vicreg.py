@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ocssl.batch import Step
 from ocssl.losses import full, per_view, vicreg
-from ocssl.methods.base import Dims, Method, register
+from ocssl.methods.base import Method, register
 from ocssl.nn import mlp
 from ocssl.options import setting
 
@@ -38,10 +38,12 @@ class VICReg(Method):
         variance: float = setting(25.0, "Weight of the hinge on the standard deviations.", ge=0)
         covariance: float = setting(1.0, "Weight of the squared covariances.", ge=0)
 
-    def __init__(self, dims: Dims, options: Options | None = None) -> None:
-        super().__init__(dims, options)
-        options = options or self.Options()
-        self.weights = options.invariance, options.variance, options.covariance
+    options: Options
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Of invariance, variance and covariance."""
+        return self.options.invariance, self.options.variance, self.options.covariance
 
     def projector(self) -> nn.Module:
         """Three layers, no batch norm at the end, which would fix the variances."""

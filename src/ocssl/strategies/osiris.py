@@ -44,10 +44,11 @@ class OsirisR(Strategy):
     default_memory = "reservoir"
     own_loss = True
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
         self.h = self.make_head(setup.dims)
-        self.temperature = options.temperature
 
     @classmethod
     def projector(cls, dims: Dims) -> nn.Module:
@@ -62,11 +63,14 @@ class OsirisR(Strategy):
         """The losses of stream, cross and replay; before replay begins, that of the stream alone."""
         batch, features = step.batch, step.features
         stream = self.through_g(batch, features)
-        parts = {"stream": nt_xent(*stream, temperature=self.temperature)}
+        parts = {"stream": nt_xent(*stream, temperature=self.options.temperature)}
         if batch.slots is not None:
             fresh, replay = self.through_h(batch, features)
             across = torch.stack(
-                [cross_contrast(fresh, replay, self.temperature), cross_contrast(replay, fresh, self.temperature)]
+                [
+                    cross_contrast(fresh, replay, self.options.temperature),
+                    cross_contrast(replay, fresh, self.options.temperature),
+                ]
             ).mean()
             parts["cross"] = 0.5 * across
             parts |= self.past_loss(step, replay)
@@ -74,7 +78,7 @@ class OsirisR(Strategy):
 
     def past_loss(self, step: Step, replay: Tensor) -> dict[str, Tensor]:
         """What keeps the past: the contrast within the replay samples, h of which is ``(views, n, d)``."""
-        return {"replay": 0.5 * nt_xent(*replay, temperature=self.temperature)}
+        return {"replay": 0.5 * nt_xent(*replay, temperature=self.options.temperature)}
 
     def through_g(self, batch: Batch, features: Features) -> Tensor:
         """g of the stream samples, ``(views, n, d)``."""

@@ -33,19 +33,20 @@ class Reset(ExperienceReplay):
         reset_every: int = setting(10_000, "Images between two resets.", ge=1)
         reset_keep: float = setting(0.0, "Share of the learned weights that a reset keeps.", ge=0, lt=1)
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.every, self.keep = options.reset_every, options.reset_keep
         self.start = frozen_copy(setup.encoder)
         self.resets = 0
 
     def on_host(self, seen: int, encoder: Encoder, optimizer: Optimizer) -> None:
         """Set the encoder back, and let the optimiser forget, when the next ``reset_every`` images are over."""
-        before, self.resets = self.resets, seen // self.every
+        before, self.resets = self.resets, seen // self.options.reset_every
         if self.resets <= before:
             return
-        if self.keep:
-            ema_update(encoder, self.start, self.keep)
+        if self.options.reset_keep:
+            ema_update(encoder, self.start, self.options.reset_keep)
         else:
             copy_weights(encoder, self.start)
         optimizer.reset()

@@ -79,9 +79,10 @@ class Scale(Strategy):
     own_offset = float("-inf")
     """Added to the logit of a sample and itself where pairs are sought."""
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.forgetting_weight = options.forgetting_weight
         self.past = frozen_copy(setup.encoder).eval()
         self.weight: Tensor
         self.register_buffer("weight", torch.tensor(float("nan")))
@@ -100,7 +101,7 @@ class Scale(Strategy):
         forget = relation_distillation(current[0], past, past_gradient=past.requires_grad)
         with torch.no_grad():  # the loss of fewer than three samples is 0
             begins = self.weight.isnan() & (forget > 0)
-            self.weight.copy_(torch.where(begins, self.forgetting_weight * contrast / forget, self.weight))
+            self.weight.copy_(torch.where(begins, self.options.forgetting_weight * contrast / forget, self.weight))
         return {"contrast": contrast, "forgetting": self.weight.nan_to_num() * forget}
 
     def _contrast(self, projected: Tensor, compared: Tensor, batch: Batch) -> Tensor:

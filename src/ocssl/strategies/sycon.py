@@ -35,9 +35,10 @@ class SyCon(Strategy):
     class Options(Strategy.Options):
         temperature: float = setting(0.2, "Divisor of the cosine similarities in both losses.", gt=0)
 
+    options: Options
+
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup, options)
-        self.temperature = options.temperature
         self.aligner = predictor(setup.output_dim, setup.dims.hidden)
         self.past = Snapshot(setup.encoder)
 
@@ -50,8 +51,8 @@ class SyCon(Strategy):
         """L₁ and L₂; before the first boundary L₁ alone, without a past."""
         current = step.features.projected
         if not self.past.ready:
-            return {"present": nt_xent(*current, temperature=self.temperature)}
+            return {"present": nt_xent(*current, temperature=self.options.temperature)}
         past = self.past(step.batch, slice(None), step.views, step.features.joint, "projected")
-        present = contrast_with(current, current.flip(0), (current, past), self.temperature)
-        kept = contrast_with(step.features.through(self.aligner), past, (past, current), self.temperature)
+        present = contrast_with(current, current.flip(0), (current, past), self.options.temperature)
+        kept = contrast_with(step.features.through(self.aligner), past, (past, current), self.options.temperature)
         return {"present": present, "past": kept}
