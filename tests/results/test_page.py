@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import synthetic
 
+from helpers.results import PUBLISHED
 from ocssl.results import Report, Result, read_report, read_result
 from ocssl.results.build import report_table
 from ocssl.results.charts import MAX_MATRICES, chart_data
@@ -228,6 +230,28 @@ def test_the_page_opens_with_what_was_found_and_has_contents(report: Report) -> 
     assert {f"#{section.id}" for section in report.sections} | {"#found", "#tables", "#runs"} <= links
     ids = {f"#{element['id']}" for element in Page(text).with_attribute("id")}
     assert links <= ids
+
+
+def test_claims_about_differences_are_drawn() -> None:
+    """Each comparison has a mark on the side of the limit where its number is, and an interval of enough seeds."""
+    report = read_report(PUBLISHED)
+    text = html_report(report)
+    drawn = []
+    for claim in claims(report.store):
+        shown = [one for found in claim.shown.values() for one in found]
+        drawn += [(claim, one) for one in shown if all(one.difference for one in shown)]
+    styled = Page(text).with_attribute("style")
+    scales = [element for element in styled if (element.get("class") or "").startswith("scale ")]
+    assert len(scales) == len(drawn) > 4
+    for element, (claim, one) in zip(scales, drawn, strict=True):
+        at = {name: float(percent) for name, percent in re.findall(r"--(\w+): ([\d.]+)%", element["style"] or "")}
+        assert one.difference is not None
+        assert 0 <= at["low"] <= at["mean"] <= at["high"] <= 100
+        assert (at["mean"] > at["limit"]) == (one.difference.mean > claim.limit) or at["mean"] == at["limit"]
+        assert (at["low"] < at["high"]) == (one.seeds >= 3)
+        assert element["class"] == f"scale { {True: 'for', False: 'against', None: 'open'}[one.supports] }"
+        assert f"<span>{escape(one.points)}</span>" in text
+    assert {claim.name for claim, _ in drawn} >= {"iid", "passes", "memory"}
 
 
 def test_the_accuracy_matrix_is_the_mean_over_seeds(few: Path) -> None:

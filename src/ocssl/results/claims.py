@@ -42,15 +42,33 @@ class Comparison:
 
     Attributes:
         supports: whether it speaks for the claim; None where it is open.
-        text: what was compared, with numbers.
+        what: what was compared, with its numbers where it is no difference.
         seeds: how many it is of.
         where: the table or the measure, which comparisons that share it say once.
+        difference: what was found, where that is a difference in points.
+        remark: what else to say of it.
     """
 
     supports: bool | None
-    text: str
+    what: str
     seeds: int = LEAST_SEEDS
     where: str = ""
+    difference: Difference | None = None
+    remark: str = ""
+
+    @property
+    def points(self) -> str:
+        """The difference, and its interval where it is of enough seeds."""
+        if self.difference is None:
+            return ""
+        ends = self.difference.mean, self.difference.low, self.difference.high
+        mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
+        return mean if self.seeds < LEAST_SEEDS else f"{mean} ({low} to {high})"
+
+    @property
+    def text(self) -> str:
+        """What was compared, with numbers."""
+        return ", ".join(filter(None, (f"{self.what} {self.points}".strip(), self.remark)))
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,8 @@ class Claim:
     Attributes:
         text: the claim.
         comparisons: those that were run.
+        beside: others, by another measure, that do not count for the answer.
+        limit: what differences are compared with.
         notes: what else belongs to the answer, in whole sentences.
         commands: those that make results which are missing.
         planned: how many comparisons there are once all of them were run.
@@ -68,6 +88,8 @@ class Claim:
     name: str
     text: str
     comparisons: tuple[Comparison, ...] = ()
+    beside: tuple[Comparison, ...] = ()
+    limit: float = 0.0
     notes: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     planned: int = 0
@@ -103,13 +125,33 @@ class Claim:
         return ", ".join(filter(None, (self.answer, basis, "so far" if self.partial else "")))
 
     @property
-    def evidence(self) -> list[str]:
-        """Every comparison and the note as sentences, and what to run where not all was run."""
+    def shown(self) -> dict[str, list[Comparison]]:
+        """Every comparison, by its place and its number of seeds where that is small.
+
+        >>> few = Comparison(True, "CLA-E less i.i.d.", 1, "low CBP")
+        >>> {place: len(found) for place, found in Claim("", "", (few, few)).shown.items()}
+        {'Low CBP, 1 seed': 2}
+        """
+        found: dict[str, list[Comparison]] = {}
+        for one in (*self.comparisons, *self.beside):
+            few = number_of(one.seeds, "seed") if one.seeds < LEAST_SEEDS else ""
+            place = ", ".join(filter(None, (one.where, few)))
+            found.setdefault(place[:1].upper() + place[1:], []).append(one)
+        return found
+
+    @property
+    def remarks(self) -> list[str]:
+        """The notes, and what to run where not all was run, in whole sentences."""
         done = len(self.comparisons)
         left = f"{done} of {self.planned} comparisons were run." if self.partial else ""
         to_run = f"To run: {'; '.join(self.commands)}." if self.commands else ""
-        said = (*_sentences(self.comparisons), *(self.notes if done else ()), left, to_run)
-        return [sentence for sentence in said if sentence]
+        return [sentence for sentence in (*(self.notes if done else ()), left, to_run) if sentence]
+
+    @property
+    def evidence(self) -> list[str]:
+        """Every comparison in a sentence for its place, and the remarks."""
+        said = [f"{place}: {'; '.join(one.text for one in found)}." for place, found in self.shown.items()]
+        return said + self.remarks
 
 
 def claims(store: Store) -> list[Claim]:
@@ -159,14 +201,14 @@ def _stagnation(store: Store) -> Claim:
                 is_open = difference.n >= LEAST_SEEDS and difference.low < STAGNANT <= difference.high
                 supports = (difference.mean >= STAGNANT) == row.name.startswith("iid")
                 where = _where(section) if row.method else heading(section.table.budget)
-                text = f"{row.label.partition(',')[0]} {_points(difference)}"
-                found[table].append(Comparison(None if is_open else supports, text, difference.n, where))
+                what = row.label.partition(",")[0]
+                found[table].append(Comparison(None if is_open else supports, what, difference.n, where, difference))
     note = (
         f"Final at n_p 6 less Final at n_p 3, in points; below {STAGNANT:g} counts as stagnation, and where the "
         f"interval contains {STAGNANT:g}, the comparison is open."
     )
     text = "On the stream Final stagnates beyond n_p 3; i.i.d. training still gains."
-    return _claim("passes", text, (note,), found, planned)
+    return replace(_claim("passes", text, (note,), found, planned), limit=STAGNANT)
 
 
 def _fifo(store: Store) -> Claim:
@@ -174,8 +216,10 @@ def _fifo(store: Store) -> Claim:
     section = _section(store, "buffers")
     found = _compared(section, pairs, where="by linear probe")
     near = _compared(section, pairs, number="knn_final", where="by k-NN")
-    notes = (*_sentences(near), "Differences of Final, in points.")
-    return _claim("memory", "FIFO is the best memory for CLA.", notes, {"buffers": found}, {"buffers": len(pairs)})
+    notes = ("Differences of Final, in points. Those by k-NN do not count for the answer.",)
+    planned = {"buffers": len(pairs)}
+    answered = _claim("memory", "FIFO is the best memory for CLA.", notes, {"buffers": found}, planned)
+    return replace(answered, beside=tuple(near))
 
 
 def _downstream(store: Store) -> Claim:
@@ -189,12 +233,12 @@ def _downstream(store: Store) -> Claim:
         others = [row for row in section.rows if row is not cla_r and row.ours.final]
         if cla_r.ours.final and others:
             best = max(others, key=lambda row: seed_mean(row.ours.final))
-            counted = f", the highest of the other {len(others)} rows that were run"
-            found += [replace(one, text=one.text + counted) for one in _compared(section, [("cla-r", best.name)])]
+            counted = f"the highest of the other {len(others)} rows that were run"
+            found += [replace(one, remark=counted) for one in _compared(section, [("cla-r", best.name)])]
         if not all(row.ours.final for row in section.rows):
             missing.append(f"ocssl paper run {table}")
     text, note = "CLA-R is best on other data sets.", "Differences of the linear probe on SVHN, in points."
-    return Claim("downstream", text, tuple(found), (note,), tuple(missing), planned=len(tables))
+    return Claim("downstream", text, tuple(found), notes=(note,), commands=tuple(missing), planned=len(tables))
 
 
 def _learning_rates(store: Store) -> Claim:
@@ -231,7 +275,8 @@ def _learning_rates(store: Store) -> Claim:
     text = "Alignment tolerates larger learning rates than the same training without it."
     note = "Final on validation images, the best ω."
     planned = 2 * len(REPLAYED) + len(STREAMED)
-    return Claim("lr", text, (*found["high"], *found["low"]), (note,), tuple(commands), planned)
+    every = (*found["high"], *found["low"])
+    return Claim("lr", text, every, notes=(note,), commands=tuple(commands), planned=planned)
 
 
 def _times(store: Store) -> Claim:
@@ -269,7 +314,8 @@ def _claim(
 ) -> Claim:
     """A claim with the comparisons of each table, and the commands that fill tables which lack some."""
     missing = tuple(f"ocssl paper run {table}" for table, wanted in planned.items() if len(found[table]) < wanted)
-    return Claim(name, text, tuple(chain(*found.values())), notes, missing, sum(planned.values()))
+    every = tuple(chain(*found.values()))
+    return Claim(name, text, every, notes=notes, commands=missing, planned=sum(planned.values()))
 
 
 def _section(store: Store, table: str) -> Section:
@@ -288,31 +334,11 @@ def _compared(
         if difference is not None:
             few = difference.n < LEAST_SEEDS
             is_open = round(difference.mean, 1) == 0 if few else not difference.excludes_zero
-            text = f"{one.label} less {other.label} {_points(difference)}"
             supports = None if is_open else difference.mean > 0
-            found.append(Comparison(supports, text, difference.n, where or _where(section)))
+            what = f"{one.label} less {other.label.removeprefix(one.label.partition(', ')[0] + ', ')}"
+            found.append(Comparison(supports, what, difference.n, where or _where(section), difference))
     return found
 
 
 def _where(section: Section) -> str:
     return ", ".join(map(heading, filter(None, (section.table.budget, section.method))))
-
-
-def _points(difference: Difference) -> str:
-    """A difference, and its interval where it is of enough seeds."""
-    ends = difference.mean, difference.low, difference.high
-    mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
-    return mean if difference.n < LEAST_SEEDS else f"{mean} ({low} to {high})"
-
-
-def _sentences(comparisons: Iterable[Comparison]) -> list[str]:
-    """Comparisons as text, one sentence for each place and number of seeds; enough seeds are not counted.
-
-    >>> _sentences([Comparison(True, "CLA-E +2.0", 1, "low CBP"), Comparison(True, "CLA-R +1.0", 1, "low CBP")])
-    ['Low CBP, 1 seed: CLA-E +2.0; CLA-R +1.0.']
-    """
-    found: dict[str, list[str]] = {}
-    for one in comparisons:
-        few = number_of(one.seeds, "seed") if one.seeds < LEAST_SEEDS else ""
-        found.setdefault(", ".join(filter(None, (one.where, few))), []).append(one.text)
-    return [f"{place[:1].upper()}{place[1:]}: {'; '.join(texts)}." for place, texts in found.items()]
