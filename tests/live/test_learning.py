@@ -17,6 +17,7 @@ from frames import (
     frame,
     learned,
     own_network,
+    png,
     quiet_learn,
     write_frames,
 )
@@ -103,6 +104,26 @@ def test_a_learner_that_follows_a_folder_reports_nothing_while_nothing_comes(tmp
     before, after = idle
     assert before == after
     assert len((state / "metrics.jsonl").read_text().splitlines()) == sum("CBP" in line for line in lines)
+
+
+def test_the_first_file_of_a_followed_folder_is_learned_from_once_it_is_whole(tmp_path: Path) -> None:
+    frames, lines = tmp_path / "frames", []
+    frames.mkdir()
+    (frames / "00000.png").write_bytes(png(0)[:20])
+    give_up = Timer(30, signal.raise_signal, (signal.SIGTERM,))
+
+    def complete(line: str) -> None:
+        lines.append(line)
+        if line == "waiting for the first image":
+            give_up.start()
+            write_frames(frames, range(1))
+        if line == "waiting for new images":
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="stopped and saved after 1 image; "):
+        quiet_learn(frames, tmp_path / "state", follow=True, report_every=0, info=complete)
+    give_up.cancel()
+    assert not any("refused" in line for line in lines)
 
 
 def test_a_learner_can_be_stopped_while_the_speed_is_measured(tmp_path: Path) -> None:

@@ -361,9 +361,11 @@ def _first_usable(
 ) -> tuple[list[Item], int]:
     """The first items, up to some usable images, and the median of their sizes as the learner's ``image_size``.
 
-    There is at least one usable image. Others are taken where no size is given, as far as they are there.
+    There is at least one usable image. Others are taken where no size is given, as far as they are there. While none is
+    there, files that were unusable are looked at again once they have changed.
     """
     tried: list[Item] = []
+    unusable: dict[int, str] = {}  # stamps of files, by their places in what was tried
     sizes: list[int] = []
     device, pixel_range = str(given.get("device", "auto")), check_pixel_range(given.get("pixel_range"))
     enough = 1 if "image_size" in given else SIZED
@@ -375,9 +377,16 @@ def _first_usable(
             if not sizes:
                 raise
             items = []  # what came before is learned from, and the next call raises it again
-        tried += items
-        found = [image_size_for(item.picture, device, pixel_range) for item in items]
-        sizes += [size for size in found if size is not None]
+        if items:
+            tried += items
+            look_at = [*range(len(tried) - len(items), len(tried))]
+        else:
+            look_at = [place for place, stamp in unusable.items() if file_stamp(tried[place].picture) != stamp]
+        for place in look_at:
+            unusable[place] = file_stamp(tried[place].picture)  # before the file is read
+            if (size := image_size_for(tried[place].picture, device, pixel_range)) is not None:
+                sizes.append(size)
+                del unusable[place]
         if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
             return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
