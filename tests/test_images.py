@@ -60,6 +60,17 @@ def test_every_byte_survives_the_way_through_floats(dtype):
     assert torch.equal(as_uint8(channels_first(floats), SIZE), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_floats_between_two_bytes_are_rounded_alike_in_a_batch_and_in_a_list(dtype):
+    middles = ((torch.arange(192) + 0.5) / 255).to(dtype)
+    batch = middles.reshape(1, 3, SIZE, SIZE)
+    below = batch - torch.finfo(dtype).eps * batch / 2
+    for images in (batch, below):
+        expected = (images.to(torch.promote_types(dtype, torch.float32)) * 255).round().to(torch.uint8)
+        assert torch.equal(as_uint8(images, SIZE), expected)
+        assert torch.equal(as_uint8([*images], SIZE), expected)
+
+
 def test_views_into_larger_arrays_are_taken():
     array = pixels(10)
     assert torch.equal(as_uint8(array[::-2], SIZE), channels_first(array[::-2]))

@@ -133,4 +133,5 @@ def _to_bytes(tensor: Tensor) -> Tensor:
     if low < 0 or high > 1:
         reach = f"these reach from {low:.7g} to {high:.7g}"
         raise InputError(f"float images must lie in [0, 1]; {reach}; {rescale_hint(low, high)}")
-    return (tensor * 255).round().to(torch.uint8).contiguous()
+    exact = tensor.to(torch.promote_types(tensor.dtype, torch.float32))  # as decode() rounds a list
+    return (exact * 255).round().to(torch.uint8).contiguous()

@@ -370,7 +370,8 @@ def _eight_bits(pixels: np.ndarray, pixel_range: PixelRange | None) -> Pixels:
         if not (pixels.min() >= 0 and pixels.max() <= 1):
             low, high = pixels.min(), pixels.max()
             raise BadImage(f"its pixels are floats from {low:g} to {high:g}, not in [0, 1]; {rescale_hint(low, high)}")
-        return _scaled(pixels, (0, 1), _check_bits)
+        exact = pixels.astype(np.promote_types(pixels.dtype, np.float32))
+        return (exact * 255).round().astype(np.uint8)
     return pixels
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,20 @@ def test_the_newest_checkpoints_are_kept_in_order_of_their_numbers(tmp_path: Pat
         checkpoints.save(touch, {"step": step}, keep=2)
     assert [path.name for path in checkpoints.complete()] == ["1000001", "1000002"]
     assert [checkpoints.read_state(path)["step"] for path in checkpoints.complete()] == [1, 2]
+
+
+def test_checkpoints_that_cannot_be_read_are_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run or a learner would begin anew, and cut its metrics to nothing."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(CheckpointError, match=f"the checkpoints in '{tmp_path}' cannot be read: Permission denied"):
+        CheckpointFolder(tmp_path).complete()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])

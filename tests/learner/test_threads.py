@@ -194,3 +194,24 @@ def test_a_copy_with_a_backbone_of_ones_own_is_saved_as_the_original_is(duplicat
     again = ocssl.Learner.load(tmp_path, backbone=copy.deepcopy(backbone))
     assert again.config == twin.config
     assert torch.equal(again.encode(small_stream(3)), twin.encode(small_stream(3)))
+
+
+def test_a_forked_process_computes_features_once_it_has_one_thread() -> None:
+    """Without that it may wait for threads that the fork did not copy."""
+    learner, threads = small_learner("er"), torch.get_num_threads()
+    images = torch.rand(256, 3, learner.image_size, learner.image_size)
+    torch.set_num_threads(2)
+    try:
+        expected = learner.transform(images)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            same = False
+            try:
+                torch.set_num_threads(1)
+                same = abs(learner.transform(images) - expected).max() < 1e-4
+            finally:
+                os._exit(3 if same else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    finally:
+        torch.set_num_threads(threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import signal
 from pathlib import Path
 from threading import Timer
@@ -17,11 +18,12 @@ from frames import (
     frame,
     learned,
     own_network,
+    png,
     quiet_learn,
     write_frames,
 )
 
-from ocssl import Learner, strategies
+from ocssl import Learner, imaging, strategies
 from ocssl.common.signals import Interrupted
 from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError
@@ -103,6 +105,53 @@ def test_a_learner_that_follows_a_folder_reports_nothing_while_nothing_comes(tmp
     before, after = idle
     assert before == after
     assert len((state / "metrics.jsonl").read_text().splitlines()) == sum("CBP" in line for line in lines)
+
+
+def test_the_first_file_of_a_followed_folder_is_learned_from_once_it_is_whole(tmp_path: Path) -> None:
+    frames, lines = tmp_path / "frames", []
+    frames.mkdir()
+    (frames / "00000.png").write_bytes(png(0)[:20])
+    give_up = Timer(30, signal.raise_signal, (signal.SIGTERM,))
+
+    def complete(line: str) -> None:
+        lines.append(line)
+        if line.startswith("waiting for the first image"):
+            give_up.start()
+            write_frames(frames, range(1))
+        if line == "waiting for new images":
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="stopped and saved after 1 image; "):
+        quiet_learn(frames, tmp_path / "state", follow=True, report_every=0, info=complete)
+    give_up.cancel()
+    assert not any("refused" in line for line in lines)
+
+
+def test_the_first_file_of_a_followed_folder_is_learned_from_once_it_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file itself does not change, as on a network drive that was away."""
+    lines, read_file = [], imaging.read_file
+    give_up = Timer(30, signal.raise_signal, (signal.SIGTERM,))
+
+    def failing(path: Path, limit: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def repair(line: str) -> None:
+        lines.append(line)
+        if line.startswith("waiting for the first image"):
+            give_up.start()
+            monkeypatch.setattr(imaging, "read_file", read_file)
+        if line == "waiting for new images":
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(imaging, "read_file", failing)
+    frames = write_frames(tmp_path / "frames", range(1))
+    with pytest.raises(Interrupted, match="stopped and saved after 1 image; "):
+        quiet_learn(frames, tmp_path / "state", follow=True, report_every=0, info=repair)
+    give_up.cancel()
+    assert lines[0].startswith("waiting for the first image; tried 1, 00000.png for one: ")
+    assert lines[0].endswith("could not be read: Input/output error")
 
 
 def test_a_learner_can_be_stopped_while_the_speed_is_measured(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def test_a_file_of_a_state_that_cannot_be_read_is_named_with_the_reason(state: P
         CheckpointError, match=r"^cannot read .*: No such file or directory; the state is of an earlier"
     ):
         [*life(copied)]
+    for damaged in (b"", b'{"facts": ', b"\xff"):
+        gate.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"gate.json' is damaged: "):
+            [*life(copied)]
     gate.write_text("{}")
     with pytest.raises(CheckpointError, match=r"gate.json' does not fit this version of ocssl: 'facts'$"):
         [*life(copied)]

@@ -95,6 +95,19 @@ def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run
     assert ocssl("paper", "run", "smoke", "--seeds", "0", *only_cla_e_reads_it, "--dry-run")[0] == 0
 
 
+def test_a_folder_of_results_that_cannot_be_written_is_refused_before_the_first_run(
+    tmp_path: Path, ocssl: Ocssl
+) -> None:
+    (tmp_path / "file").touch()
+    words = ("paper", "run", "smoke", "--methods", "er", "--seeds", "0", "-q", *SMALL)
+    code, said = ocssl(*words, "--results", "file/results")
+    assert (code, said.splitlines()[-1]) == (
+        2,
+        "ocssl: cannot write 'file/results': Not a directory; choose another --results",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_runs_that_fail_or_are_damaged_do_not_stop_the_others(tmp_path: Path, ocssl: Ocssl) -> None:
     words = ("paper", "run", "smoke", "--seeds", "0", "-q")
     first, second, third = (line.split()[-1] for line in ocssl(*words, "--dry-run")[1].splitlines()[-3:])

@@ -112,6 +112,15 @@ def test_failed_configurations_are_counted_and_the_command_says_so(
     assert "failed: " in (tmp_path / place / "table.md").read_text()
 
 
+def test_a_folder_of_sweeps_that_cannot_be_written_is_refused_with_the_remedy(ocssl: Ocssl, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = "ocssl: cannot write 'file/{}': Not a directory; choose another --output"
+    tune = ("paper", "tune", "views", "--dataset", "shapes", "--rows", "finetune", *CHANGES, "-o", "file")
+    for words, place in ((tune, "views-clean/finetune"), (("sweep", "shapes-tuning", "-o", "file/sweep"), "sweep")):
+        code, said = ocssl(*words)
+        assert (code, said.splitlines()[-1]) == (2, refused.format(place))
+
+
 def test_rows_without_a_grid_and_another_protocol_are_refused(ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "tune", "tau")
     assert (code, "none of these rows has a grid" in said) == (2, True)

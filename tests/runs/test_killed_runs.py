@@ -122,7 +122,7 @@ def test_a_run_that_cannot_be_saved_when_asked_to_stop_says_so_and_how_to_go_on(
     process.kill(signal.SIGINT)
     assert process.wait() == 2
     assert "could not save" in process.err
-    assert f"there was no checkpoint yet; free some space, then: ocssl run --resume {run}" in process.err
+    assert f"there was no checkpoint yet; correct that, then: ocssl run --resume {run}" in process.err
     assert "could not save" in (run / "log.txt").read_text()
 
 

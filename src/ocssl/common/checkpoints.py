@@ -37,7 +37,11 @@ class CheckpointFolder:
 
     def complete(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        numbered = (path for path in self.path.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
+        try:
+            entries = [*self.path.iterdir()] if self.path.is_dir() else []
+        except PermissionError as error:  # they are there, and nothing may begin anew
+            raise CheckpointError(f"the checkpoints in '{self.path}' cannot be read: {error.strerror}") from error
+        numbered = (path for path in entries if path.name.isdecimal() and path.is_dir())
         return sorted(numbered, key=lambda path: int(path.name))
 
     @property

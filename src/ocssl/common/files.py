@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -283,8 +284,8 @@ def append(path: str | Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iterator[None]:
-    """Turn a failed write into an error that names the file.
+def writing(path: str | Path, error: type[OcsslError] = CheckpointError, remedy: str = "") -> Iterator[None]:
+    """Turn a failed write into an error that names the file, with a remedy behind it.
 
     >>> with writing("no such folder/a.txt"):
     ...     Path("no such folder/a.txt").write_text("")
@@ -300,7 +301,15 @@ def writing(path: str | Path, error: type[OcsslError] = CheckpointError) -> Iter
         reason = failure.strerror or failure
         if isinstance(failure, FileExistsError):  # a folder cannot be made
             reason = f"'{failure.filename}' is a file, not a folder"
-        raise error(f"cannot write '{path}': {reason}") from failure
+        raise error(f"cannot write '{path}': {reason}{remedy}") from failure
+
+
+def check_folder(folder: Path, remedy: str) -> None:
+    """Refuse a folder that cannot be written, before the work whose outcome it is for; it is made if needed."""
+    with writing(folder, ConfigError, remedy):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from threading import Lock, RLock
 from ocssl.errors import ConfigError
 
 FORKED_WAIT = 60.0  # seconds for a lock that a fork copied
-REMEDY = "load a saved one here, or start the process by spawn"
+REMEDY = "start the process by spawn, or call torch.set_num_threads(1) and load a saved one here"
 
 
 class LearnerLocks:

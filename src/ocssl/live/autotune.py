@@ -57,6 +57,9 @@ def image_size_for(
 ) -> int | None:
     """The shorter side of an image, at most 64 on a CPU and 224 on a GPU; None where the image cannot be used.
 
+    Raises:
+        OSError, MemoryError: it could not be read for a reason outside of it.
+
     >>> import numpy as np
     >>> image_size_for(np.zeros((32, 48, 3), dtype=np.uint8))
     32
@@ -71,7 +74,7 @@ def image_size_for(
             image = open_image(picture, pixel_range)
             decode(image, MAX_SIZE_CPU, "crop", pixel_range)
             return min(*image.size, largest)
-    except (BadImage, OSError, MemoryError):  # the last two are reported when the image is read again
+    except BadImage:
         return None
 
 

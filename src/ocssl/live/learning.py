@@ -361,13 +361,15 @@ def _first_usable(
 ) -> tuple[list[Item], int]:
     """The first items, up to some usable images, and the median of their sizes as the learner's ``image_size``.
 
-    There is at least one usable image. Others are taken where no size is given, as far as they are there.
+    There is at least one usable image. Others are taken where no size is given, as far as they are there. While none is
+    there, files that were broken are looked at again once they have changed, and those that could not be read at once.
     """
     tried: list[Item] = []
+    unusable: dict[int, str] = {}  # stamps of files, by their places in what was tried
     sizes: list[int] = []
     device, pixel_range = str(given.get("device", "auto")), check_pixel_range(given.get("pixel_range"))
     enough = 1 if "image_size" in given else SIZED
-    waiting = False
+    waiting = -1  # how many were tried when that was last said
     while not stop.pending:
         try:
             items = stream.take(1)
@@ -375,32 +377,46 @@ def _first_usable(
             if not sizes:
                 raise
             items = []  # what came before is learned from, and the next call raises it again
-        tried += items
-        found = [image_size_for(item.picture, device, pixel_range) for item in items]
-        sizes += [size for size in found if size is not None]
+        if items:
+            tried += items
+            look_at = [*range(len(tried) - len(items), len(tried))]
+        else:
+            look_at = [place for place, stamp in unusable.items() if file_stamp(tried[place].picture) != stamp]
+        for place in look_at:
+            picture, size = tried[place].picture, None
+            unusable[place] = file_stamp(picture)  # before the file is read
+            try:
+                size = image_size_for(picture, device, pixel_range)
+            except (OSError, MemoryError):  # not of the image: it may be fine soon, and stay as it is
+                unusable[place] = ""
+            if size is not None:
+                sizes.append(size)
+                del unusable[place]
         if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
             return tried, sorted(sizes)[len(sizes) // 2]
         if stream.exhausted:
             hint = f"; names of images end in {', '.join(SUFFIXES)}" if isinstance(stream, FolderStream) else ""
-            if tried:
-                hint = f"; tried {len(tried):,}, {printable(tried[0].name)} for one{_why(tried[0], pixel_range)}"
+            hint = _example(tried, pixel_range) or hint
             where = "the list of paths" if stream.key == PATHS else stream.key
             raise DataError(f"there is no usable image in {where}{hint}")
         if not items:
-            if not waiting:
-                info("waiting for the first image")
-            waiting = True
+            if waiting != len(tried):
+                info(f"waiting for the first image{_example(tried, pixel_range)}")
+            waiting = len(tried)
             time.sleep(IDLE)
     raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
 
 
-def _why(item: Item, pixel_range: PixelRange | None) -> str:
-    """Why an image cannot be used, to be put behind its name."""
+def _example(tried: list[Item], pixel_range: PixelRange | None) -> str:
+    """The first image that was tried and cannot be used, and why, to be put behind a sentence."""
+    if not tried:
+        return ""
+    said = f"; tried {len(tried):,}, {printable(tried[0].name)} for one"
     try:
-        item.decode(1, "crop", pixel_range)
+        tried[0].decode(1, "crop", pixel_range)
     except (BadImage, DataError) as problem:
-        return f": {problem}"
-    return ""
+        return f"{said}: {problem}"
+    return said
 
 
 def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | None, info: Info) -> Learner:

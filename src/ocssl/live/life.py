@@ -223,5 +223,7 @@ def _facts(index: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{unreadable(index, error)}{'; the state is of an earlier version' if older else ''}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        raise CheckpointError(f"'{index}' is damaged: {error}") from error
+    except (KeyError, TypeError) as error:
         raise CheckpointError(f"'{index}' does not fit this version of ocssl: {error}") from error

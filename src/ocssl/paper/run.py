@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocssl.common.files import atomic_write, writing
+from ocssl.common.files import atomic_write, check_folder, writing
 from ocssl.engines import Engine, Job, JobResult
 from ocssl.errors import DataError, OcsslError
 from ocssl.paper.plan import TablePlan, TableRun
@@ -42,6 +42,8 @@ def run_missing(
         results: its folder.
         stop_at: time of :func:`time.monotonic` from which on no run is started.
     """
+    if plan.to_run:
+        check_folder(results, "; choose another --results")
     before = set(results.rglob("*.json"))
     first = {run.folder for run in plan.first}
     started: dict[str, TableRun] = {}

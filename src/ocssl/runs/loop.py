@@ -97,7 +97,7 @@ class RunLoop:
             except OutOfMemoryError as error:
                 raise self._failed(error, f"; go on with: {self.folder.go_on}") from error
             except CheckpointError as error:
-                raise self._failed(error, f"; free some space, then: {self.folder.go_on}") from error
+                raise self._failed(error, f"; correct that, then: {self.folder.go_on}") from error
             finally:
                 self.images.close()
                 self.trackers.end(summary)

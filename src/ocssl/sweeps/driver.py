@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from ocssl.common.files import atomic_write, locked, writing
+from ocssl.common.files import atomic_write, check_folder, locked, writing
 from ocssl.common.signals import Interrupted
 from ocssl.engines import Engine, Job, JobResult
 from ocssl.errors import ConfigError
@@ -68,6 +68,7 @@ def run_sweeps(
         import_optuna()
     with ExitStack() as locks:
         for folder in sweeps:
+            check_folder(folder, "; choose another --output" if folder in new else "")
             locks.enter_context(locked(folder))
         for folder in new:
             with writing(folder):
