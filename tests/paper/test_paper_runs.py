@@ -148,7 +148,7 @@ def test_what_another_machine_has_finished_meanwhile_is_not_begun(tmp_path: Path
     names = [run.name for run in plan.missing]
 
     class Engine:
-        def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+        def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
             for job in jobs:
                 put(tmp_path, names[1], content(seed=1))
                 yield JobResult(job, Result.model_validate(content(seed=job.config["seed"])), None, 1)
@@ -211,7 +211,7 @@ class TwoWorkers:
     def __init__(self) -> None:
         self.given: list[str | None] = []
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         queue, busy = iter(jobs), []
         while True:
             while len(busy) < 2:

@@ -166,7 +166,7 @@ class FakeEngine:
         self._order = np.random.default_rng(order)
         self._left = -1 if stop_after is None else stop_after
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         source, running = iter(jobs), list[Job]()
         while True:
             while len(running) < self.max_parallel and (job := next(source, None)) is not None:

@@ -60,9 +60,8 @@ def print_warnings() -> None:
         log.propagate = False
 
 
-@contextmanager
-def open_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Iterator[Bars]:
-    """Progress bars on stderr; warnings are printed above them.
+def make_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Bars:
+    """Progress bars for stderr, which are not drawn yet.
 
     Args:
         columns: further columns, behind the bar and the count.
@@ -74,12 +73,32 @@ def open_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Iterator[Bars
     what, bar = progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=24)
     amount = progress.DownloadColumn() if is_bytes else progress.MofNCompleteColumn()
     usual = (what, bar, amount, progress.TimeRemainingColumn())
-    with progress.Progress(*usual, *columns, console=Console(stderr=True)) as bars:
-        _open_bars.append(bars)
-        try:
-            yield bars
-        finally:
-            _open_bars.remove(bars)
+    return progress.Progress(*usual, *columns, console=Console(stderr=True))
+
+
+@contextmanager
+def open_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Iterator[Bars]:
+    """Bars of :func:`make_bars` on stderr; warnings are printed above them."""
+    with make_bars(*columns, is_bytes=is_bytes) as bars, _warnings_above(bars):
+        yield bars
+
+
+@contextmanager
+def drawn_for_now(bars: Bars) -> Iterator[None]:
+    """Draw bars while this is open, then take them off the terminal; warnings are printed above them."""
+    from rich.live import Live
+
+    with Live(get_renderable=bars.get_renderable, console=bars.console, transient=True), _warnings_above(bars):
+        yield
+
+
+@contextmanager
+def _warnings_above(bars: Bars) -> Iterator[None]:
+    _open_bars.append(bars)
+    try:
+        yield
+    finally:
+        _open_bars.remove(bars)
 
 
 @contextmanager

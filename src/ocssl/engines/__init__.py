@@ -38,7 +38,7 @@ def make_engine(
         retries: further attempts at a job whose worker died.
         gpus_per_run: fraction of a GPU that Ray reserves for each job; None: a whole one where the cluster has any.
             Local workers share the GPUs evenly.
-        quiet: no progress of jobs in this process.
+        quiet: no progress.
     """
     if workers < 1 or retries < 0:
         raise ConfigError(f"workers must be at least 1 and retries at least 0, not {workers} and {retries}")
@@ -46,9 +46,9 @@ def make_engine(
         for name, value in {"address": address, "gpus_per_run": gpus_per_run}.items():
             if value is not None:
                 raise ConfigError(f"{name} is for engine 'ray'; with 'local' leave it out")
-        return InProcess(retries, quiet=quiet) if workers == 1 else WorkerPool(workers, retries)
+        return InProcess(retries, quiet=quiet) if workers == 1 else WorkerPool(workers, retries, quiet=quiet)
     if engine == "ray":
         if gpus_per_run is not None and gpus_per_run < 0:
             raise ConfigError(f"gpus_per_run must not be negative, not {gpus_per_run:g}")
-        return RayCluster(workers, retries, address=address, gpus_per_run=gpus_per_run)
+        return RayCluster(workers, retries, address=address, gpus_per_run=gpus_per_run, quiet=quiet)
     raise unknown("engine", engine, ["local", "ray"])

@@ -12,6 +12,7 @@ from typing import Any
 
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
+from ocssl.engines.progress import PoolProgress
 from ocssl.errors import ConfigError, import_extra
 
 OBJECT_STORE = 80 << 20  # bytes; results are small, and images are not sent
@@ -24,20 +25,23 @@ class RayCluster:
     With an address tasks run on that cluster, else on one that is started here and ends with the call.
     """
 
-    def __init__(self, workers: int, retries: int, *, address: str | None, gpus_per_run: float | None) -> None:
+    def __init__(
+        self, workers: int, retries: int, *, address: str | None, gpus_per_run: float | None, quiet: bool
+    ) -> None:
         self._workers = workers
         self._retries = retries
         self._address = address
         self._gpus_per_run = gpus_per_run
+        self._quiet = quiet
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray = import_extra("ray", "scale", "engine 'ray' and sweeps over machines")
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
         queue = JobQueue(jobs, self._retries)
         pending: dict[Any, Job] = {}
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        with self._cluster(), StopRequest() as stop:
+        with self._cluster(), StopRequest() as stop, PoolProgress(total, quiet=self._quiet) as progress:
             # Ray's own retries are off: it does not report the number of attempts.
             task = self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(_run_once)
             while True:
@@ -46,10 +50,12 @@ class RayCluster:
                 if not pending:
                     return
                 ready, _ = self._ray.wait(list(pending), num_returns=1, timeout=POLL_SECONDS)
+                progress.update(queue.over, pending.values())
                 if stop.pending:
                     raise Interrupted("stopped; runs in progress go on from their last checkpoints", stop.number)
                 for reference in ready:
                     if (done := queue.settle(pending.pop(reference), self._attempt(reference))) is not None:
+                        progress.pause()
                         yield done
 
     @property

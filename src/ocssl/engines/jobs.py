@@ -69,12 +69,13 @@ class Engine(Protocol):
         """How many jobs run at once; of a Ray cluster known while :meth:`run` is in progress."""
         ...
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end.
 
         Args:
             jobs: asked for the next job only when a worker is free. None means that no job is ready before another
                 one has ended; it must not come while no job is running.
+            total: how many jobs these are, for the progress that is shown; None where that is not known.
         """
         ...
 
@@ -153,6 +154,7 @@ class JobQueue:
         self._jobs = iter(jobs)
         self._retries = retries
         self._again: deque[Job] = deque()
+        self.over = 0  # jobs
         self._attempts: Counter[str] = Counter()
 
     def take(self) -> Job | None:
@@ -169,4 +171,5 @@ class JobQueue:
             return None
         if attempt.retry and count > 1:
             error = f"{error} (the last of {count} attempts)"
+        self.over += 1
         return JobResult(job, attempt.result, error, count, attempt.transfer)

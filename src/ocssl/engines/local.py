@@ -19,6 +19,7 @@ import torch
 from ocssl.common.console import print_warnings, warn
 from ocssl.common.signals import Interrupted, StopRequest
 from ocssl.engines.jobs import POLL_SECONDS, Attempt, Job, JobQueue, JobResult, run_once, worker_died
+from ocssl.engines.progress import PoolProgress
 from ocssl.runs.environment import RUNS_AT_ONCE, runs_at_once
 from ocssl.runs.progress import make_progress
 
@@ -32,13 +33,14 @@ class InProcess:
         self._retries = retries
         self._quiet = quiet
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         """Run every job once, in the given order."""
         queue = JobQueue(jobs, self._retries)
         with StopRequest() as stop:  # for a request that comes between two runs
             while not stop.pending and (job := queue.take()) is not None:
                 progress = make_progress(quiet=self._quiet)
-                progress.info(f"{job.name} in {job.folder}")
+                number = f"{queue.over + 1} of {total}: " if total is not None else ""
+                progress.info(f"{number}{job.name} in {job.folder}")
                 if (done := queue.settle(job, run_once(job, progress))) is not None:
                     yield done
 
@@ -49,18 +51,19 @@ class WorkerPool:
     A process that dies is replaced, and its run is resumed from the last checkpoint.
     """
 
-    def __init__(self, workers: int, retries: int) -> None:
+    def __init__(self, workers: int, retries: int, *, quiet: bool) -> None:
         self.max_parallel = workers
         self._retries = retries
+        self._quiet = quiet
 
-    def run(self, jobs: Iterable[Job | None]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job | None], total: int | None = None) -> Iterator[JobResult]:
         """Run every job once and yield them in the order in which they end."""
         _warn_of_turns(self.max_parallel)
         queue = JobQueue(jobs, self._retries)
         workers: dict[int, _Worker] = {}
         busy: dict[Connection, tuple[int, Job]] = {}
         try:
-            with StopRequest() as stop:
+            with StopRequest() as stop, PoolProgress(total, quiet=self._quiet) as progress:
                 while True:
                     while len(busy) < self.max_parallel and (job := queue.take()) is not None:
                         slot = min(set(range(self.max_parallel)) - {slot for slot, _ in busy.values()})
@@ -71,6 +74,7 @@ class WorkerPool:
                     if not busy:
                         return
                     ready = wait(list(busy), timeout=POLL_SECONDS)
+                    progress.update(queue.over, (job for _, job in busy.values()))
                     if stop.pending:
                         raise Interrupted("stopped, with every run in progress saved", stop.number)
                     for connection in ready:
@@ -79,6 +83,7 @@ class WorkerPool:
                         if workers[slot].connection.closed:
                             del workers[slot]
                         if (done := queue.settle(job, attempt)) is not None:
+                            progress.pause()
                             yield done
         finally:
             for worker in workers.values():

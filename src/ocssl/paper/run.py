@@ -67,7 +67,7 @@ def run_missing(
             in_progress.add(run.folder)
             yield Job(run.name, run.config.to_dict(), run.folder, probed_on(run.dataset))
 
-    for done in engine.run(jobs()):
+    for done in engine.run(jobs(), len(plan.to_run)):
         in_progress.remove(done.job.folder)
         yield _outcome(started[done.job.name], done, store, results)
     yield from too_early

@@ -170,7 +170,8 @@ class RunLoop:
         losses, signs = self.learner.losses, diagnose(self.learner)
         self._loss = losses["total"]
         spent = self.learner.budget
-        line = {"kind": "train", "samples": self.learner.seen, "steps": spent.steps, "cbp": spent.spent}
+        samples, of = self.learner.seen, len(self.schedule)
+        line = {"kind": "train", "samples": samples, "of": of, "steps": spent.steps, "cbp": spent.spent}
         self.folder.append({**line, "losses": losses, **signs})
         self.trackers.log(
             {f"loss/{name}": value for name, value in losses.items()} | signs | {"cbp": spent.spent}, self.learner.seen

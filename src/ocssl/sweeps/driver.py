@@ -106,6 +106,12 @@ class _Search:
         self._begun: dict[str, tuple[Trial, int]] = {}
         _check_unchanged(sweep, folder, self.log)
 
+    @property
+    def total(self) -> int:
+        """How many runs are left; fewer if a search finds no further configuration."""
+        trials = self._sweep.trials or len(self._sweep.listed())
+        return trials * len(self._sweep.seeds) - sum(len(t.seeds) for t in self.log.trials if t.state == "done")
+
     def jobs(self, engine: Engine) -> Iterator[Job | None]:
         """A run for each seed that a trial lacks."""
         for trial in next_trials(self._sweep, self.log, lambda: -(-engine.max_parallel // len(self._sweep.seeds))):
@@ -156,7 +162,7 @@ def _run(searches: list[_Search], engine: Engine, info: Callable[[str], None], s
                 yield job
 
     try:
-        for done in engine.run(jobs()):
+        for done in engine.run(jobs(), sum(search.total for search in searches)):
             info(owners[done.job.name].record(done))
     except (Interrupted, KeyboardInterrupt) as stopped:  # the latter between two runs
         number = stopped.number if isinstance(stopped, Interrupted) else signal.SIGINT
