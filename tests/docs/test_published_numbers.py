@@ -179,7 +179,7 @@ class FakeEngine:
 
     max_parallel = 1
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[JobResult]:
+    def run(self, jobs: Iterable[Job], total: int | None = None) -> Iterator[JobResult]:
         for job in jobs:
             found = SimpleNamespace(final=float(job.config["warmup"]) / 100, avg=None, cbp_spent=600)
             yield JobResult(job, found, None, 1)

@@ -176,7 +176,7 @@ def test_tpe_with_more_workers_keeps_them_busy(tmp_path: Path) -> None:
     begun: list[int] = []
 
     class Watched(FakeEngine):
-        def run(self, jobs: Any) -> Iterator[Any]:
+        def run(self, jobs: Any, total: int | None = None) -> Iterator[Any]:
             for done in super().run(jobs):
                 begun.append(len(trials_of(tmp_path / "sweep")) - len(self.names))
                 yield done
