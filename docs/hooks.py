@@ -78,6 +78,7 @@ API = {
         "Live learning and export",
         [
             "ocssl.live.learning",
+            "ocssl.live.options",
             "ocssl.live.gate",
             "ocssl.live.sample",
             "ocssl.live.sources",

@@ -22,7 +22,7 @@ from ocssl.imaging import decode
 from ocssl.live import gate as gate_module
 from ocssl.live import learn
 from ocssl.live.gate import MIN_KEPT, PATIENCE, SHARES, Gate, Quality
-from ocssl.live.learning import LiveOptions
+from ocssl.live.options import LiveOptions
 from ocssl.live.sample import EvenSample
 from ocssl.live.sources import reference_images
 from ocssl.live.summary import order_line, quality_line, summary, verdict

@@ -29,7 +29,7 @@ from ocssl.data.dataset import IMAGENET_MEAN, IMAGENET_STD
 from ocssl.errors import CheckpointError, ConfigError
 from ocssl.live import autotune as tuning
 from ocssl.live import learn
-from ocssl.live.learning import IDLE
+from ocssl.live.begin import IDLE
 
 
 def test_a_folder_is_learned_from_by_name_as_if_its_images_were_given_by_hand(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
             raise ConfigError("it was asked")
         return {**TINY, **given}, 4.0
 
-    monkeypatch.setattr("ocssl.live.learning.autotune", autotune)
+    monkeypatch.setattr("ocssl.live.begin.autotune", autotune)
     try:
         learn(str(frames), tmp_path / "state", info=lines.append, **options)
     except ConfigError:
@@ -287,7 +287,7 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
 def test_a_machine_that_is_too_slow_is_told_of_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str], options: dict[str, object], said: str | None
 ) -> None:
-    monkeypatch.setattr("ocssl.live.learning.autotune", lambda target, given: ({**TINY, **given}, 0.09))
+    monkeypatch.setattr("ocssl.live.begin.autotune", lambda target, given: ({**TINY, **given}, 0.09))
     learn(write_frames(tmp_path / "frames", range(20)), tmp_path / "state", info=lambda line: None, **options)
     told = [line for line in warnings if "minutes" in line.partition(";")[0] or "this machine" in line]
     assert [line[: len(said or "")] for line in told] == ([] if said is None else [said])
@@ -295,7 +295,7 @@ def test_a_machine_that_is_too_slow_is_told_of_at_the_start(
 
 
 def test_the_time_for_a_single_image_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ocssl.live.learning.autotune", lambda target, given: ({**TINY, **given}, 0.5))
+    monkeypatch.setattr("ocssl.live.begin.autotune", lambda target, given: ({**TINY, **given}, 0.5))
     lines: list[str] = []
     learn(write_frames(tmp_path / "frames", range(1)), tmp_path / "state", info=lines.append)
     assert lines[1].endswith("about 0.5 img/s here, 0:02 for 1 image")

@@ -7,6 +7,7 @@ can keep up with, ``state`` saves and restores, ``gate`` chooses what is publish
 
 from __future__ import annotations
 
-from ocssl.live.learning import LiveOptions, check_names, learn, settings
+from ocssl.live.learning import learn
+from ocssl.live.options import LiveOptions, check_names, settings
 
 __all__ = ["LiveOptions", "check_names", "learn", "settings"]

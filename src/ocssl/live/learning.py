@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,17 +17,16 @@ from torch import Tensor, nn
 from ocssl import config
 from ocssl.common.console import duration, number_of, warn
 from ocssl.common.signals import Interrupted, StopRequest
-from ocssl.data.formats.files import SUFFIXES
 from ocssl.data.reader import Item
 from ocssl.errors import CheckpointError, ConfigError, DataError, DivergedError, InputError
-from ocssl.imaging import BadImage, PixelRange, Pixels, check_pixel_range, file_stamp
+from ocssl.imaging import BadImage, Pixels, file_stamp
 from ocssl.learner import Learner
-from ocssl.live.autotune import autotune, image_size_for
-from ocssl.live.gate import MIN_KEPT, Gate
+from ocssl.live.begin import IDLE, Info, begin, first_usable, too_few
+from ocssl.live.gate import Gate
 from ocssl.live.monitor import Monitor, progress_line, resumed_line
-from ocssl.live.seen import PATHS, SeenIndex
+from ocssl.live.options import LiveOptions, check_names, settings
+from ocssl.live.seen import SeenIndex
 from ocssl.live.sources import (
-    FolderStream,
     ImageStream,
     as_source,
     open_stream,
@@ -36,57 +34,11 @@ from ocssl.live.sources import (
     reference_files,
     reference_images,
 )
-from ocssl.live.start import described, network_name, start_settings
+from ocssl.live.start import network_name
 from ocssl.live.state import Cursor, StateFolder
 from ocssl.live.summary import order_line, quality_line, summary, verdict
-from ocssl.options import Declared, Options, declared, differing, refuse_unknown, setting, validate
+from ocssl.options import differing, validate
 from ocssl.pretrained import NONE
-
-RATE = 20.0  # images per second of a source that does not end
-IDLE = 0.1  # seconds to sleep where no image is there
-SIZED = 9  # images whose median size is that of a new learner
-Info = Callable[[str], object]
-
-
-_setting = partial(setting, affects="nothing")  # a later call with the same state may change any of them
-
-
-class LiveOptions(Options):
-    """Settings of :func:`learn`, besides those of the learner."""
-
-    follow: bool = _setting(False, "Continue with files that arrive later.", common=True)
-    minutes: float = _setting(
-        10.0, "Time for a source that ends; settings that are not given follow from it.", common=True, gt=0
-    )
-    images_per_second: float | None = _setting(
-        None,
-        "Rate to keep up with; settings that are not given follow from it. Unset: `minutes` decide where the number of "
-        f"images is known, else {RATE:g}.",
-        common=True,
-        gt=0,
-    )
-    save_every: float = _setting(30.0, "Seconds between saves of learner and encoder.", ge=0)
-    report_every: float = _setting(10.0, "Seconds between progress lines.", ge=0)
-    gate: bool = _setting(
-        True,
-        "Publish an encoder only if it is not worse than the best so far, and let a learner that has become worse go "
-        "back. False: publish every encoder.",
-    )
-    check_every: int = _setting(500, "Images between two checks of the gate.", ge=1)
-    sample_size: int = _setting(
-        1000, "Most images that are kept for the checks, evenly over the stream.", ge=2 * MIN_KEPT
-    )
-    reference: str | None = _setting(
-        None,
-        "Folder with images whose neighbours must stay as they are at the start. Unset: nothing has to stay, or, where "
-        "a strategy mixes weights with those at the start, the kept images.",
-    )
-    least_agreement: float = _setting(
-        0.5,
-        "Share of the neighbours at the start that a published encoder must have as well, on the reference images.",
-        ge=0,
-        le=1,
-    )
 
 
 def learn(
@@ -137,9 +89,9 @@ def learn(
             if restored:
                 learner = restored[0]
             else:
-                items, size = _first_usable(stream, stop, given, info)
+                items, size = first_usable(stream, stop, given, info)
                 count = None if stream.remaining is None else stream.remaining + len(items)
-                learner = _begin(given, size, options, count, info)
+                learner = begin(given, size, options, count, info)
             gate = _gate(learner, options)
             if restored:
                 folder.restore_gate(gate, learner)
@@ -149,16 +101,6 @@ def learn(
             session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
             session.run(items, stop)
             return session.learner
-
-
-def settings() -> dict[str, Declared]:
-    """Every setting of :func:`learn` by name, those of the learner included."""
-    return declared({("", ""): LiveOptions.model_fields}) | config.settings()
-
-
-def check_names(names: Iterable[str]) -> None:
-    """Refuse the first name that is no setting of :func:`learn`."""
-    refuse_unknown(names, settings())
 
 
 @dataclass
@@ -220,7 +162,7 @@ class _Session:
             for line in (*summary(self.gate.quality), said):
                 self.info(line)
         elif self.gate.active:
-            warn(_too_few(len(self.gate.sample)))
+            warn(too_few(len(self.gate.sample)))
 
     def save(self, *, required: bool) -> None:
         """Save; a failure that is not required to succeed is a warning: a full disk may have room again later."""
@@ -351,132 +293,6 @@ class _Session:
         except CheckpointError as error:
             warn(str(error))
         self._reported_at = time.monotonic()
-
-
-# ---------------------------------------------------------------------- the first image, the first settings
-
-
-def _first_usable(
-    stream: ImageStream, stop: StopRequest, given: Mapping[str, Any], info: Info
-) -> tuple[list[Item], int]:
-    """The first items, up to some usable images, and the median of their sizes as the learner's ``image_size``.
-
-    There is at least one usable image. Others are taken where no size is given, as far as they are there. While none is
-    there, files that were broken are looked at again once they have changed, and those that could not be read at once.
-    """
-    tried: list[Item] = []
-    unusable: dict[int, str] = {}  # stamps of files, by their places in what was tried
-    sizes: list[int] = []
-    device, pixel_range = str(given.get("device", "auto")), check_pixel_range(given.get("pixel_range"))
-    enough = 1 if "image_size" in given else SIZED
-    waiting = -1  # how many were tried when that was last said
-    while not stop.pending:
-        try:
-            items = stream.take(1)
-        except DataError:
-            if not sizes:
-                raise
-            items = []  # what came before is learned from, and the next call raises it again
-        if items:
-            tried += items
-            look_at = [*range(len(tried) - len(items), len(tried))]
-        else:
-            look_at = [place for place, stamp in unusable.items() if file_stamp(tried[place].picture) != stamp]
-        for place in look_at:
-            picture, size = tried[place].picture, None
-            unusable[place] = file_stamp(picture)  # before the file is read
-            try:
-                size = image_size_for(picture, device, pixel_range)
-            except (OSError, MemoryError):  # not of the image: it may be fine soon, and stay as it is
-                unusable[place] = ""
-            if size is not None:
-                sizes.append(size)
-                del unusable[place]
-        if len(sizes) == enough or (sizes and (not items or stream.exhausted)):
-            return tried, sorted(sizes)[len(sizes) // 2]
-        if stream.exhausted:
-            hint = f"; names of images end in {', '.join(SUFFIXES)}" if isinstance(stream, FolderStream) else ""
-            hint = _example(tried, pixel_range) or hint
-            where = "the list of paths" if stream.key == PATHS else stream.key
-            raise DataError(f"there is no usable image in {where}{hint}")
-        if not items:
-            if waiting != len(tried):
-                info(f"waiting for the first image{_example(tried, pixel_range)}")
-            waiting = len(tried)
-            time.sleep(IDLE)
-    raise Interrupted("stopped before the first image came; nothing was learned", stop.number)
-
-
-def _example(tried: list[Item], pixel_range: PixelRange | None) -> str:
-    """The first image that was tried and cannot be used, and why, to be put behind a sentence."""
-    if not tried:
-        return ""
-    said = f"; tried {len(tried):,}, {printable(tried[0].name)} for one"
-    try:
-        tried[0].decode(1, "crop", pixel_range)
-    except (BadImage, DataError) as problem:
-        return f"{said}: {problem}"
-    return said
-
-
-def _begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | None, info: Info) -> Learner:
-    """A new learner; what is not given is chosen for this machine and the time that it has for ``count`` images."""
-    in_time = options.images_per_second is None and count is not None
-    target = options.images_per_second or (RATE if count is None else count / (60 * options.minutes))
-    settings, rate, speed = start_settings(given, size), None, ""
-    if not {"backbone", "batch", "passes"} <= settings.keys():
-        info("measuring how fast this computer learns")
-        settings, rate = autotune(target, settings)
-        time_needed = "" if count is None else f", {duration(count / rate)} for {number_of(count, 'image')}"
-        speed = f": about {rate:.{0 if rate >= 10 else 1}f} img/s here{time_needed}"
-    learner = Learner(**settings)
-    start = described(settings, by_default="weights" not in given)
-    info(f"learning at {start}, batch {learner.config.batch}, passes {learner.config.passes}{speed}")
-    if rate is not None and rate < target:
-        slow = f"this machine learns from fewer than {target:g} img/s with the cheapest settings; images will wait"
-        if in_time and count is not None:
-            fixed = "backbone" in given or "weights" in settings
-            slow = _too_long(count, rate, options.minutes, "--image-size or network" if fixed else "--image-size")
-        warn(slow)
-    elif str(settings["backbone"]).startswith("convnet") and "weights" not in settings:
-        remedy = "a larger --minutes" if in_time else "a smaller --images-per-second"
-        remedy = "--backbone resnet18" if "backbone" in given else remedy
-        what = f"{settings['backbone']} is a small network for photographs"
-        warn(f"{what}; a new --state with {remedy} or with a pretrained network gets better features")
-    if count is not None:
-        _warn_of_heads_only(learner, count)
-        if count < MIN_KEPT and options.gate and not options.follow:
-            warn(_too_few(count))
-    return learner
-
-
-def _too_long(count: int, rate: float, minutes: float, smaller: str) -> str:
-    """What to say where so many images take longer than the time that was given, and what may be smaller."""
-    needed = f"{number_of(count, 'image')} need about {number_of(math.ceil(count / rate / 60), 'minute')} here"
-    return (
-        f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller {smaller} is faster, "
-        "and this one may be stopped at any time: the same command goes on"
-    )
-
-
-def _too_few(count: int) -> str:
-    """What to say where there are fewer images than the gate needs."""
-    return (
-        f"{number_of(count, 'image')} {'is' if count == 1 else 'are'} too few to tell whether learning helps, so the "
-        f"encoder at the start is published; give at least {MIN_KEPT}, or publish what is learned with --no-gate"
-    )
-
-
-def _warn_of_heads_only(learner: Learner, count: int) -> None:
-    """Warn where all images are used up before the network itself begins to learn."""
-    heads_first = getattr(learner.config, "heads_first", 0)
-    steps = -(-count // learner.config.stream_batch) * learner.config.passes
-    if steps <= heads_first:
-        warn(
-            f"in the first {heads_first:,} steps only the new heads learn, so the network stays as it is "
-            f"({number_of(count, 'image')}: {number_of(steps, 'step')}); give more images, or begin a new --state with "
-            f"--set heads_first={steps // 3}"
-        )
 
 
 def _gate(learner: Learner, options: LiveOptions) -> Gate:
