@@ -274,11 +274,11 @@ def test_a_folder_that_ends_is_given_time_and_others_a_rate(
     [
         (
             {"minutes": 1.0},
-            "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller --image-size is",
+            "20 images need about 3:42 here, more than --minutes 1; a new --state with a smaller --image-size is",
         ),
         (
             {"minutes": 1.0, "backbone": "convnet"},
-            "20 images need about 4 minutes here, more than --minutes 1; a new --state with a smaller --image-size or",
+            "20 images need about 3:42 here, more than --minutes 1; a new --state with a smaller --image-size or",
         ),
         ({"minutes": 4.0}, None),
         ({"images_per_second": 7.0}, "this machine learns from fewer than 7 img/s"),

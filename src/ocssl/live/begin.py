@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -122,7 +121,7 @@ def begin(given: dict[str, Any], size: int, options: LiveOptions, count: int | N
 
 def _too_long(count: int, rate: float, minutes: float, smaller: str) -> str:
     """What to say where so many images take longer than the time that was given, and what may be smaller."""
-    needed = f"{number_of(count, 'image')} need about {number_of(math.ceil(count / rate / 60), 'minute')} here"
+    needed = f"{number_of(count, 'image')} need about {duration(count / rate)} here"
     return (
         f"{needed}, more than --minutes {minutes:g}; a new --state with a smaller {smaller} is faster, "
         "and this one may be stopped at any time: the same command goes on"
