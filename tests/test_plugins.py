@@ -134,7 +134,7 @@ def test_a_plugin_that_the_user_names_is_found_in_the_current_folder(
     advice = "add --plugin mylab in the folder that has it, or put that folder on PYTHONPATH"
     with pytest.raises(ConfigError, match=rf"^cannot import plugin 'mylab' of a file: .*'mylab'; {advice}$"):
         plugins.name_plugins(["mylab"], "a file")
-    for file in ("mylab.py", "./mylab.py"):
+    for file in ("mylab.py", "./mylab.py", "./mylab"):
         with pytest.raises(
             ConfigError, match=r"; name the module, mylab, in its folder or with that folder on PYTHONPATH$"
         ):

@@ -106,7 +106,7 @@ def _import_or_refuse(module: str, what: str, here: bool) -> None:
         mend = "correct it, or put its folder on PYTHONPATH"
         if isinstance(error, ModuleNotFoundError) and not here:
             mend = f"add --plugin {module} in the folder that has it, or put that folder on PYTHONPATH"
-        if module.endswith(".py"):
+        if module.endswith(".py") or os.sep in module:
             mend = f"name the module, {Path(module).stem}, in its folder or with that folder on PYTHONPATH"
         raise ConfigError(f"cannot import {what}: {reason(error)}; {mend}") from error
 
