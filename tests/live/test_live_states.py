@@ -212,7 +212,7 @@ def test_a_full_disk_is_told_with_the_room_that_a_save_needs(
         raise CheckpointError("could not save: No space left on device (os error 28)")
 
     monkeypatch.setattr(Learner, "save", full)
-    with pytest.raises(CheckpointError, match=r"\(os error 28\)$"):  # nothing was saved yet, so no size is known
+    with pytest.raises(CheckpointError, match=r"\(os error 28\); at least 1 MB are needed$"):
         quiet_learn(frames, state)
     monkeypatch.setattr(Learner, "save", real)
     quiet_learn(frames, state)

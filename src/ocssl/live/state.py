@@ -148,8 +148,10 @@ class StateFolder:
         try:
             self._save(learner, cursor, index, gate)
         except CheckpointError as error:
-            if any(full in str(error).lower() for full in FULL) and (needed := self._last_size()):
-                raise CheckpointError(f"{error}; about {math.ceil(needed / 1e6):,} MB are needed") from error
+            if any(full in str(error).lower() for full in FULL):
+                known = self._last_size()
+                needed = f"{'about' if known else 'at least'} {math.ceil((known or _size(learner)) / 1e6):,} MB"
+                raise CheckpointError(f"{error}; {needed} are needed") from error
             raise
 
     def _last_size(self) -> int:
@@ -209,6 +211,12 @@ class StateFolder:
         for folder in (self._checkpoints.path, self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+def _size(learner: Learner) -> int:
+    """The least bytes of a first save: the learner, and its network for the gate and as published encoder."""
+    states = (learner.train_state, *2 * (learner.network,))
+    return sum(tensor.nbytes for state in states for tensor in state.state_dict().values())
 
 
 def _public_name(source: str) -> str:
