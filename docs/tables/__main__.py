@@ -20,6 +20,7 @@ from ocssl.results.build import report_table, section_differences
 from ocssl.results.charts import chart_data
 from ocssl.results.claims import MAIN, claims
 from ocssl.results.render import write_report
+from ocssl.results.render.claim_plots import claims_figure
 from ocssl.results.render.figures import render_figure
 from ocssl.results.render.markdown import claim_lines, to_markdown
 from ocssl.results.report import Report
@@ -43,7 +44,7 @@ PARTS, WHOLE = "multiview-parts", "multiview-r-middle"
 """The table whose rows are compared with one of them."""
 FLOORS = ("random encoder", "raw pixels", "colour histogram")
 FIGURES = ("stream-high-simsiam-cifar100-clean", "budget-cifar-100-simsiam-clean", "budget-cifar-100-simclr-clean")
-"""The report's figures that README.md and results.md show."""
+"""The report's figures that README.md and results.md show, besides that of the claims."""
 
 
 MARKED = re.compile(
@@ -158,7 +159,9 @@ def figures(report: Report) -> dict[Path, str]:
     data = chart_data(report)
     drawn = {figure["name"]: figure for figure in data["figures"]}
     folder = ROOT / "docs" / "figures"
-    return {folder / f"{name}.svg": render_figure(data, drawn[name], ["svg"])["svg"].decode() for name in FIGURES}
+    found = {name: render_figure(data, drawn[name], ["svg"])["svg"] for name in FIGURES}
+    found["claims"] = claims_figure(claims(report.store), ["svg"])["svg"]
+    return {folder / f"{name}.svg": content.decode() for name, content in found.items()}
 
 
 def pages(report: Report) -> dict[Path, str]:

@@ -16,6 +16,7 @@ from ocssl.results import Report, Result, read_report, read_result
 from ocssl.results.build import report_table
 from ocssl.results.charts import MAX_MATRICES, chart_data
 from ocssl.results.claims import claims
+from ocssl.results.render.claim_plots import draw_claims
 from ocssl.results.render.html import html_report
 from ocssl.results.render.latex import latex_report
 from ocssl.results.render.markdown import markdown_report
@@ -252,6 +253,24 @@ def test_claims_about_differences_are_drawn() -> None:
         assert element["class"] == f"scale { {True: 'for', False: 'against', None: 'open'}[one.supports] }"
         assert f"<span>{escape(one.points)}</span>" in text
     assert {claim.name for claim, _ in drawn} >= {"iid", "passes", "memory"}
+
+
+def test_the_figure_of_the_claims_has_a_mark_at_each_difference() -> None:
+    answered = [claim for claim in claims(read_report(PUBLISHED).store) if claim.has_differences]
+    figure = draw_claims(answered)
+    assert [axes.get_title().replace("\n", " ").partition(".")[0] for axes in figure.axes] == [
+        claim.text.partition(".")[0] for claim in answered
+    ]
+    for axes, claim in zip(figure.axes, answered, strict=True):
+        every = [one for found in claim.shown.values() for one in found]
+        marks = [line for line in axes.get_lines() if line.get_marker() in ("o", "s")]
+        intervals = [line for line in axes.get_lines() if len(line.get_xdata()) == 2 and line.get_marker() == "None"][
+            1:
+        ]
+        assert [float(line.get_xdata()[0]) for line in marks] == [one.ends[1] for one in every]
+        assert [(line.get_marker() == "s") for line in marks] == [one.supports is False for one in every]
+        assert [tuple(line.get_xdata()) for line in intervals] == [(one.ends[0], one.ends[2]) for one in every]
+        assert [text.get_text() for text in axes.texts] == [one.points for one in every]
 
 
 def test_the_accuracy_matrix_is_the_mean_over_seeds(few: Path) -> None:

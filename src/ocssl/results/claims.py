@@ -61,9 +61,16 @@ class Comparison:
         """The difference, and its interval where it is of enough seeds."""
         if self.difference is None:
             return ""
-        ends = self.difference.mean, self.difference.low, self.difference.high
-        mean, low, high = (Value(points, digits=1, signed=True).plain() for points in ends)
+        low, mean, high = (Value(points, digits=1, signed=True).plain() for points in self.ends)
         return mean if self.seeds < LEAST_SEEDS else f"{mean} ({low} to {high})"
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """The low end of the difference, its mean and its high end; of few seeds all are the mean."""
+        assert self.difference is not None
+        if self.seeds < LEAST_SEEDS:
+            return (self.difference.mean,) * 3
+        return self.difference.low, self.difference.mean, self.difference.high
 
     @property
     def text(self) -> str:
@@ -138,6 +145,11 @@ class Claim:
             place = ", ".join(filter(None, (one.where, few)))
             found.setdefault(place[:1].upper() + place[1:], []).append(one)
         return found
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether all of its comparisons are differences in points, which can be drawn."""
+        return bool(self.shown) and all(one.difference for found in self.shown.values() for one in found)
 
     @property
     def remarks(self) -> list[str]:

@@ -12,6 +12,8 @@ from ocssl.errors import ConfigError, DataError
 from ocssl.registry import unknown
 from ocssl.results.build import report_table
 from ocssl.results.charts import chart_data
+from ocssl.results.claims import claims
+from ocssl.results.render.claim_plots import claims_figure
 from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib, render_figure
 from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import latex_report, to_latex
@@ -50,17 +52,20 @@ def write_report(
         need_matplotlib()
     data = chart_data(report) if kinds else {"figures": []}
     figures = [figure for figure in data["figures"] if figure["kind"] != "matrix"]  # matrices are on the page only
+    answered = [claim for claim in claims(report.store) if claim.has_differences] if kinds else []
+    drawn = [figure["name"] for figure in figures] + (["claims"] if answered else [])
     tables = {f"tables/{part.id}.csv": to_csv(report_table(part)) for part in report.sections if "csv" in formats}
     pages = {"report.html": "html", "report.md": "markdown", "tables.tex": "latex"}
     names = {name: kind for name, kind in pages.items() if kind in formats} | dict.fromkeys(tables, "csv")
-    names |= {f"figures/{figure['name']}.{kind}": kind for figure in figures for kind in kinds}
+    names |= {f"figures/{name}.{kind}": kind for name in drawn for kind in kinds}
     inputs = [file.path for file in report.files]
     for name, kind in names.items():  # before anything is drawn
         check_output(place / name, kind, inputs=inputs, force=force, columns=tables.get(name, ""))
+    contents = {figure["name"]: render_figure(data, figure, kinds) for figure in figures}
+    if answered:
+        contents["claims"] = claims_figure(answered, kinds)
     files: dict[str, bytes | str] = {
-        f"figures/{figure['name']}.{kind}": content
-        for figure in figures
-        for kind, content in render_figure(data, figure, kinds).items()
+        f"figures/{name}.{kind}": content for name, of in contents.items() for kind, content in of.items()
     }
     if "html" in formats:
         files["report.html"] = html_report(report)

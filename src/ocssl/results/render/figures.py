@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import cycle
@@ -153,11 +153,16 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
 def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[str, bytes]:
     """A figure of :func:`ocssl.results.charts.chart_data` as ``png``, ``svg`` or ``pdf``, by format."""
+    return render(lambda: draw_figure(data, figure), formats)
+
+
+def render(draw: Callable[[], Figure], formats: Sequence[str]) -> dict[str, bytes]:
+    """What a function draws, in our style, by format."""
     import matplotlib
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context(fname=RC):
-        drawn = draw_figure(data, figure)
+        drawn = draw()
         ConstrainedLayoutEngine().execute(drawn)
         drawn.set_layout_engine(None)  # with one, matplotlib draws twice for each format
         return {kind: figure_bytes(drawn, kind) for kind in formats}
@@ -194,6 +199,14 @@ def _new_figure(width: float, height: float, plots: int = 1, title: str = "") ->
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=9, color=INK)
     return figure, [figure.add_subplot(1, plots, place + 1) for place in range(plots)]
+
+
+def stacked_figure(width: float, rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """A figure with plots below each other, each as high as its number of rows asks for."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 0.19 * sum(rows) + 0.55 * len(rows)), layout="constrained")
+    return figure, [*figure.subplots(len(rows), 1, height_ratios=rows, squeeze=False)[:, 0]]
 
 
 def _title(figure: Values) -> str:

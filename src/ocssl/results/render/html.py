@@ -13,10 +13,10 @@ from string import Template
 from ocssl.common.console import number_of
 from ocssl.results.build import LEGEND, report_table, runs_table
 from ocssl.results.charts import chart_data, to_script
-from ocssl.results.claims import BASIS, Claim, Comparison, claims
-from ocssl.results.differences import LEAST_SEEDS
+from ocssl.results.claims import BASIS, claims
 from ocssl.results.names import STYLES, heading, without_folders
 from ocssl.results.read import Problem
+from ocssl.results.render.claim_plots import MARKS, claim_html
 from ocssl.results.report import Report
 from ocssl.results.sections import Section
 from ocssl.results.summary import TERMS, summary
@@ -27,7 +27,6 @@ SCRIPTS = ("dom", "state", "details", "tip", "plot", "bars", "stream", "matrix",
 N_P = "n<sub>p</sub>"
 PART = re.compile(r'<section id="(\w+)"[^>]*>\s*<h2>(.*?)</h2>')
 """A part of the page: its id and its title."""
-MARKS = "A filled circle speaks for the claim, a square against it, and a hollow circle leaves it open."
 Names = Mapping[Path, str]
 """The names of runs in the page's data, by the paths of their files."""
 
@@ -91,56 +90,10 @@ def _found(report: Report) -> str:
     if any(claim.comparisons for claim in answered):
         basis = f"{BASIS} {MARKS}"
         parts.append(f'<h3>The paper’s claims</h3><p class="note">{escape(basis)}</p>')
-        parts.append(f'<dl class="claims">{"".join(map(_claim, answered))}</dl>')
+        parts.append(f'<dl class="claims">{"".join(map(claim_html, answered))}</dl>')
     if not parts:
         return ""
     return f'<section id="found"><h2>What was found</h2>{"".join(parts)}</section>'
-
-
-def _claim(claim: Claim) -> str:
-    """A claim with its answer: differences drawn on one scale, everything else in sentences."""
-    shown = [one for found in claim.shown.values() for one in found]
-    if not all(one.difference for one in shown):
-        said = claim.evidence
-        drawn = ""
-    else:
-        said = claim.remarks
-        ends = [claim.limit, *(end for one in shown for end in _ends(one))]
-        low, span = min(ends), max(ends) - min(ends) or 1.0
-        drawn = "".join(
-            f'<dd class="place">{escape(place)}</dd>{"".join(_drawn(one, claim.limit, low, span) for one in found)}'
-            for place, found in claim.shown.items()
-        )
-    return (
-        f'<dt><span class="answer {escape(claim.answer).replace(" ", "-")}">{escape(claim.said)}</span> '
-        f"{escape(claim.text)}</dt>{drawn}{''.join(f'<dd>{escape(sentence)}</dd>' for sentence in said)}"
-    )
-
-
-def _drawn(one: Comparison, limit: float, low: float, span: float) -> str:
-    """A difference as a mark, its interval and the limit as lines, on a scale of ``span`` points from ``low``."""
-
-    def at(points: float) -> str:
-        return f"{2 + 96 * (points - low) / span:.1f}%"
-
-    first, mean, last = _ends(one)
-    mark = {True: "for", False: "against", None: "open"}[one.supports]
-    places = f"--limit: {at(limit)}; --low: {at(first)}; --mean: {at(mean)}; --high: {at(last)}"
-    what = ", ".join(filter(None, (one.what, one.remark)))
-    return (
-        f'<dd class="compared"><span>{escape(what)}</span>'
-        f'<span class="scale {mark}" style="{places}" aria-hidden="true"><i></i><b></b></span>'
-        f"<span>{escape(one.points)}</span></dd>"
-    )
-
-
-def _ends(one: Comparison) -> tuple[float, float, float]:
-    """The low end, the mean and the high end of a difference; of few seeds all are the mean."""
-    assert one.difference is not None
-    difference = one.difference
-    if one.seeds < LEAST_SEEDS:
-        return difference.mean, difference.mean, difference.mean
-    return difference.low, difference.mean, difference.high
 
 
 def _contents(report: Report, parts: Iterable[tuple[str, str]]) -> str:
