@@ -85,7 +85,7 @@ def info(address: Address, root: Root = None, size: Size = None) -> None:
 def prepare(
     address: Address,
     splits: Annotated[
-        list[Split] | None, typer.Option("--split", help="Repeatable [default: those there are].")
+        list[Split] | None, typer.Option("--split", help="Split to prepare; repeatable [default: all there are].")
     ] = None,
     root: Root = None,
     size: Size = None,

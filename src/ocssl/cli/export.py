@@ -21,7 +21,7 @@ def export(
         typer.Option("--output", "-o", metavar="PATH", help="File or, for the hub, folder [default: encoder.…]."),
     ] = None,
     data: Annotated[str | None, typer.Option(help="hub: a sentence on the images it learned from.")] = None,
-    license: Annotated[str | None, typer.Option(help="hub: of the weights.")] = None,
+    license: Annotated[str | None, typer.Option(help="hub: license of the weights.")] = None,
     uint8: Annotated[bool, typer.Option("--uint8", help="onnx: take pixels as bytes (n, s, s, 3).")] = False,
     force: ForceOption = False,
 ) -> None:

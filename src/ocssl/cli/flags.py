@@ -45,7 +45,8 @@ EncoderArgument = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that ocssl did not write, too.")]
 EngineName = Literal["local", "ray"]
 GIVEN = "ocssl.settings"
-PANEL = "Settings, all of them flags (ocssl list settings)"
+ALL = "Common settings; all others are flags, too (ocssl list settings)"
+SOME = "Settings"
 
 
 def with_flags(module: str, only: tuple[str, ...] = ()) -> type[TyperCommand]:
@@ -65,7 +66,7 @@ def with_flags(module: str, only: tuple[str, ...] = ()) -> type[TyperCommand]:
             taken = {param.name for param in own}
             settings: Mapping[str, Declared] = importlib.import_module(module).settings()
             offered = [name for name in settings if name not in taken and (not only or name in only)]
-            return [*own, *(_flag(name, settings[name].field) for name in offered)]
+            return [*own, *(_flag(name, settings[name].field, SOME if only else ALL) for name in offered)]
 
     return SettingsCommand
 
@@ -104,7 +105,7 @@ class PluginGroup(TyperGroup):
 
 def _offer_plugins(command: Any) -> None:
     """Show ``--plugin`` in the help of a command and of those below it."""
-    option = typer.Option("--plugin", metavar="MODULE", expose_value=False, help="Module of your own parts.")
+    option = typer.Option("--plugin", metavar="MODULE", expose_value=False, help="Module with parts of your own.")
     command.params.append(_parameter("plugin", Annotated[list[str] | None, option]))
     for inner in getattr(command, "commands", {}).values():
         _offer_plugins(inner)
@@ -148,7 +149,7 @@ def _parameter(name: str, hint: Any) -> Any:
 
 
 @cache
-def _flag(name: str, field: FieldInfo) -> Any:
+def _flag(name: str, field: FieldInfo, panel: str) -> Any:
     """The parameter of a setting; a command asks for it several times."""
     from ocssl.options import marks
 
@@ -159,14 +160,14 @@ def _flag(name: str, field: FieldInfo) -> Any:
     usual = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kinds[0], "VALUES")
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if boolean else flag,
-        help=re.split(r"[;:.(] ", (field.description or "").replace("`", ""), maxsplit=1)[0].strip(" .") + ".",
+        help=re.split(r"[;:.(] ", (field.description or "").replace("`", ""), maxsplit=1)[0].strip(" .…") + ".",
         metavar=None if boolean else f"[{'|'.join(choices)}]" if choices else usual,
         show_default=False,
         expose_value=False,
         hidden=not marks(field).common,
         callback=_keep(name, as_text=str in kinds),
         autocompletion=lambda: choices or registered_names(name),  # Typer takes those that fit
-        rich_help_panel=PANEL,
+        rich_help_panel=panel,
     )
     return _parameter(name, Annotated[bool | None, option] if boolean else Annotated[str | None, option])
 

@@ -17,9 +17,9 @@ def learn(
         list[str],
         typer.Argument(metavar="SOURCE", help="Folder, images, video, tar, parquet, camera:0; -: paths on stdin."),
     ],
-    state: Annotated[Path, typer.Option(metavar="DIR", help="Keeps the learner and DIR/encoder.")],
+    state: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the learner and its encoder.")],
     weights: Annotated[
-        str | None, typer.Option("--from", metavar="SOURCE", help="Weights, or none; see docs/pretrained.md.")
+        str | None, typer.Option("--from", metavar="SOURCE", help="Weights, or none to start from zero.")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings from YAML.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings.")] = False,
@@ -30,7 +30,7 @@ def learn(
 ) -> None:
     """Learn from every image once, and keep an encoder ready for use at any moment.
 
-    Other settings suit this machine. The same command goes on where it stopped.
+    Settings not given are chosen for this machine. The same command resumes.
 
     Example: ocssl learn frames/ --state robot --follow
     """

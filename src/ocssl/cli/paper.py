@@ -49,31 +49,31 @@ def _known_tables() -> list[str]:
 
 
 _table = partial(typer.Argument, autocompletion=_known_tables)
-TableName = Annotated[str, _table(metavar="ID", help="As `ocssl paper list` has it.")]
-TableNames = Annotated[list[str], _table(metavar="ID…", help="As `ocssl paper list` has them.")]
+TableName = Annotated[str, _table(metavar="ID", help="A table, as `ocssl paper list` names it.")]
+TableNames = Annotated[list[str], _table(metavar="ID…", help="Tables, as `ocssl paper list` names them.")]
 ResultsOption = Annotated[Path, _how(metavar="DIR", help="Folder of result files.")]
 DataRoot = Annotated[Path | None, _how(help="Folder with data sets.")]
-DataSet = Annotated[str | None, _what(help="Instead of the table's first.", autocompletion=known_datasets)]
+DataSet = Annotated[str | None, _what(help="Data set [default: the first].", autocompletion=known_datasets)]
 RESULTS = Path("results")
 FLAGS = {"dataset": "--dataset", "protocol": "--protocol"}
 """Settings of a table's rows that have a flag, and that `--set` therefore does not take."""
 ProtocolOption = Literal["clean", "authors"]
 ProtocolChoice = Annotated[ProtocolOption, _what(help="clean: corrected; authors: as in the public code.")]
-MethodsOption = Annotated[list[str] | None, _what("--methods", "--rows", help="Like er,cla-e [default: all].")]
+MethodsOption = Annotated[list[str] | None, _what("--methods", "--rows", help="Rows, like er,cla-e [default: all].")]
 SettingsOption = Annotated[list[str] | None, _how("--set", metavar="KEY=VALUE", help="Any setting.")]
-EngineOption = Annotated[EngineName, _how(help="Here or a cluster.")]
+EngineOption = Annotated[EngineName, _how(help="Here, or on a Ray cluster.")]
 WorkersOption = Annotated[int, _how(help="Runs at once.")]
-MaxSeconds = Annotated[float | None, _how(help="Start no run after so long.")]
-QuietOption = Annotated[bool, _how("--quiet", "-q", help="Only numbers.")]
-AddressOption = Annotated[str | None, _how(help="Of a running Ray cluster.")]
+MaxSeconds = Annotated[float | None, _how(help="Start no run after this time.")]
+QuietOption = Annotated[bool, _how("--quiet", "-q", help="Only the numbers.")]
+AddressOption = Annotated[str | None, _how(help="Address of a Ray cluster.")]
 
 
 @app.command("list")
 def list_tables(
     results: ResultsOption = RESULTS,
     data_root: DataRoot = None,
-    seeds: Annotated[list[str] | None, typer.Option("--seeds", help="Wanted [default: 0,1,2].")] = None,
-    protocol: Annotated[ProtocolOption | None, typer.Option(help="To run next: only this one.")] = None,
+    seeds: Annotated[list[str] | None, typer.Option("--seeds", help="Seeds of each row [default: 0,1,2].")] = None,
+    protocol: Annotated[ProtocolOption | None, typer.Option(help="Suggest runs of this one only.")] = None,
 ) -> None:
     """Every table and figure, whether its data are there, how many of its cells are filled, and what to run next.
 
@@ -118,7 +118,7 @@ def list_tables(
 def show(
     table: TableName,
     dataset: DataSet = None,
-    protocol: Annotated[ProtocolOption | None, _what(help="Only this one.")] = None,
+    protocol: Annotated[ProtocolOption | None, _what(help="Show this protocol only.")] = None,
     differences: DifferencesOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -167,10 +167,10 @@ def show(
 def run(
     tables: TableNames,
     dataset: DataSet = None,
-    seeds: Annotated[list[str] | None, _what("--seeds", "--seed", help="[default: 0,1,2]")] = None,
+    seeds: Annotated[list[str] | None, _what("--seeds", "--seed", help="Seeds [default: 0,1,2].")] = None,
     methods: MethodsOption = None,
     protocol: ProtocolChoice = "clean",
-    tuned: Annotated[list[Path] | None, _what(metavar="FILE", help="Own lr and omega; or best.yaml.")] = None,
+    tuned: Annotated[list[Path] | None, _what(metavar="FILE", help="Your lr and omega, or a best.yaml.")] = None,
     settings: SettingsOption = None,
     engine: EngineOption = "local",
     workers: WorkersOption = 1,
@@ -275,7 +275,7 @@ def tune(
     address: AddressOption = None,
     max_seconds: MaxSeconds = None,
     dry_run: Annotated[bool, _how("--dry-run", help="Only list the grids.")] = False,
-    output: Annotated[Path, _how("--output", "-o", metavar="DIR", help="Of sweeps.")] = RESULTS / "tuning",
+    output: Annotated[Path, _how("--output", "-o", metavar="DIR", help="Folder of the sweeps.")] = RESULTS / "tuning",
     data_root: DataRoot = None,
     quiet: QuietOption = False,
 ) -> None:

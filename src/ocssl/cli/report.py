@@ -29,7 +29,7 @@ def report(
             autocompletion=_known_formats,
         ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.", show_default=False)] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.", show_default=False)] = None,
     force: ForceOption = False,
 ) -> None:
     """Results as tables beside the paper's, figures and one offline page.

@@ -32,10 +32,10 @@ def sweep(
     ] = None,
     engine: Annotated[EngineName, typer.Option(help="This machine, or a Ray cluster.")] = "local",
     workers: Annotated[int, typer.Option(help="Runs at once on this machine.")] = 1,
-    address: Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, HOST:PORT …")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster: auto, HOST:PORT …")] = None,
     gpus_per_run: Annotated[float | None, typer.Option(help="Fraction of a GPU that Ray gives each run.")] = None,
     retries: Annotated[int, typer.Option(help="Further attempts at a run whose worker died.")] = 2,
-    max_seconds: Annotated[float | None, typer.Option(help="Start no run after so long; --resume goes on.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Start no run after this time; --resume goes on.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the table.")] = False,
 ) -> None:
     """Try many settings on validation images and write the best.

@@ -43,17 +43,20 @@ class RunConfig(Options):
     )
     stream: str = setting("class-incremental", "Order of the images; see `ocssl list streams`.", common=True)
     budget: BudgetName | None = setting(
-        None, "Table of the paper; batch, passes, lr and omega are taken from it.", affects="numbers", common=True
+        None,
+        "Budget of the paper; batch, passes, lr and omega are taken from its tables.",
+        affects="numbers",
+        common=True,
     )
     protocol: Protocol = setting(
-        "clean", "Protocol; `clean`: corrected; `authors`: as in the paper's public code.", common=True
+        "clean", "Augmentation and order; `clean`: corrected; `authors`: as in the paper's public code.", common=True
     )
     data_root: str | None = setting(
         None, "Folder with data sets; unset: $OCSSL_DATA, else `data`.", affects="nothing", common=True
     )
     data_seed: int = setting(0, "Seed of the class order, the held-out samples and the order of the stream.", ge=0)
     samples_per_class: int | None = setting(
-        None, "Images of each class; only this many are used, for training and for testing.", ge=2, common=True
+        None, "Images used of each class; so many for training, and so many for testing. Unset: all.", ge=2, common=True
     )
     validation_fraction: float = setting(0.1, "Share of each class held out before the stream is made.", gt=0, lt=1)
     cbp: int | None = setting(
