@@ -158,6 +158,25 @@ def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(c
     assert all(torch.equal(teacher[name], weights[name]) for name in teacher)
 
 
+def test_an_average_of_a_run_that_starts_from_another_begins_where_its_encoder_is(
+    tmp_path: Path, cla_run: Path
+) -> None:
+    later = start(resolve(SHORT | {"init_from": str(cla_run), "average": 0.9, "evaluate": "start"}), tmp_path / "later")
+    assert later.references["initial"] == read_result(cla_run).final
+
+
+def test_the_teacher_that_a_run_names_is_not_that_which_it_starts_from(tmp_path: Path, cla_run: Path) -> None:
+    export = tmp_path / "teacher"
+    heads = {name: dict(resolve(SHORT).learner)[name] for name in ("method", "hidden_dim", "output_dim")}
+    Learner(backbone="convnet-w8", image_size=8, seed=7, **heads).save(export)
+    taught = {name: value for name, value in SHORT.items() if name not in ("memory", "omega")}
+    taught |= {"strategy": "taught", "taught_by": str(export), "seed": 5, **heads}
+    plain, warm = (Learner(**dict(resolve(taught).learner)) for _ in range(2))
+    warm_start(warm, cla_run)
+    teachers = [learner.train_state.strategy.teacher.state_dict() for learner in (plain, warm)]
+    assert all(torch.equal(teachers[0][name], teachers[1][name]) for name in teachers[0])
+
+
 def test_networks_that_do_not_fit_are_refused(ocssl: Command, tmp_path: Path, cla_run: Path) -> None:
     settings = SHORT | {"backbone": "convnet-w4", "init_from": str(cla_run)}
     code, _, err = ocssl("run", "-q", "-o", "later", *as_options(settings))

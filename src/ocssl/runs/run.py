@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from ocssl import checkpoint
+from ocssl.build import Networks
 from ocssl.common.files import now
 from ocssl.device import threads
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.learner import Learner
-from ocssl.nn import Encoder
-from ocssl.nn.ema import copy_weights
 from ocssl.plugins import changed
 from ocssl.results.result import Result, read_result
 from ocssl.runs.config import RunConfig, merged, parse
@@ -146,22 +145,14 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     if last is None:
         raise ConfigError(f"'{run}' has no checkpoint to start from")
     facts, tensors = checkpoint.read(last / "learner", "learner")
-    state = learner.train_state
     try:
-        state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
         same_method = (facts["config"] if "config" in facts else facts["parameters"])["method"] == learner.config.method
-        if state.strategy.method is not None and same_method:
-            state.strategy.method.load_state_dict(checkpoint.sub_state(tensors, "strategy.method."))
+        heads = checkpoint.sub_state(tensors, "strategy.method.") if same_method else None
         spent = int(facts["budget"]["spent"])
+        learner.begin_with(Networks(checkpoint.sub_state(tensors, "encoder."), heads))
     except (KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(f"the networks of '{run}' do not fit this run's: {reason}") from error
-    # Teachers and snapshots were copied from an untrained encoder when the strategy was built.
-    for module in state.strategy.modules():
-        if isinstance(module, Encoder):
-            copy_weights(module.backbone, state.encoder.backbone)
-            if [*module.projector.parameters()]:
-                copy_weights(module.projector, state.encoder.projector)
     learner.budget.spent = spent
     return spent
 
