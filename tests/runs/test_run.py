@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawing import draw
 from safetensors.torch import load_file
 
 from helpers.command import TINY, Command, as_options
@@ -86,6 +87,19 @@ def test_floors_are_measured_without_training(tmp_path: Path, cla_run: Path) -> 
     trained = read_result(cla_run)
     assert (floors.references, floors.knn_references) == (trained.references, trained.knn_references)
     assert (floors.final, floors.curve, floors.cbp_spent, floors.train_seconds) == (None, [], 0, 0)
+
+
+def test_a_run_says_which_test_images_no_probe_can_name(tmp_path: Path) -> None:
+    for split, classes in (("train", "ab"), ("test", "abc")):
+        for label in classes:
+            draw(tmp_path / "images" / split / label, 20)
+    settings = SHORT | {"dataset": f"folder:{tmp_path / 'images'}", "samples_per_class": None, "references": False}
+    result = start(resolve(settings), tmp_path / "run")
+    assert result.final is not None
+    assert result.final <= 100 * 2 / 3
+    assert result.warnings == [
+        "20 of 60 test images count as wrong in every accuracy, since no training image has their class: c"
+    ]
 
 
 def test_the_matrix_averages_to_the_curve_and_gives_the_forgetting(cla_run: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from ocssl import checkpoint
 from ocssl.build import Networks
+from ocssl.common.console import number_of
 from ocssl.common.files import now
 from ocssl.device import threads
 from ocssl.errors import CheckpointError, ConfigError, DataError
@@ -46,6 +47,8 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
         folder.create(config)
         folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
         loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress or Progress())
+        if config.evaluate != "never" and (unknown := _unknown(splits)):
+            loop.warn(unknown)
         return loop.complete()
 
 
@@ -213,3 +216,17 @@ def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> 
         if tested.isdisjoint(classes):
             named = f"{config.measure_on} image of experience {number}, classes {', '.join(map(str, classes))}"
             raise DataError(f"{config.dataset} has no {named}; add some, use fewer experiences, or set evaluate=never")
+
+
+def _unknown(splits: Splits) -> str:
+    """A sentence on test images of classes that probes are not trained on; empty where there are none."""
+    labels = splits.test.labels
+    wrong = labels[~torch.isin(labels, splits.train.labels)]
+    if not len(wrong):
+        return ""
+    names = splits.test.dataset.source.classes
+    named = [names[label] if label < len(names) else str(label) for label in wrong.unique().tolist()]
+    return (
+        f"{len(wrong):,} of {number_of(len(labels), 'test image')} count as wrong in every accuracy, since no training "
+        f"image has their class: {', '.join(named[:5])}{' …' * (len(named) > 5)}"
+    )
