@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ocssl import distributed
 from ocssl.augment import Augmentation
@@ -19,12 +22,26 @@ from ocssl.step import TrainState
 from ocssl.strategies import Setup, Strategy, TeacherSource
 
 
-def build(config: LearnerConfig, backbone: nn.Module | None = None, *, restored: bool = False) -> TrainState:
+class Networks(NamedTuple):
+    """Weights of another learner to begin with: those of its encoder, and of its method where that is the same."""
+
+    encoder: Mapping[str, Tensor]
+    method: Mapping[str, Tensor] | None
+
+
+def build(
+    config: LearnerConfig,
+    backbone: nn.Module | None = None,
+    *,
+    restored: bool = False,
+    networks: Networks | None = None,
+) -> TrainState:
     """Networks, memory, augmentation, optimiser and generator of a configuration.
 
     Args:
         backbone: the module, where the configuration names none.
         restored: a saved state will be loaded, so the source of its ``weights`` is not read again.
+        networks: to begin with; they are loaded before anything copies the encoder.
     """
     device = pick_device(config.device)
     together = distributed.current().size
@@ -34,15 +51,20 @@ def build(config: LearnerConfig, backbone: nn.Module | None = None, *, restored:
     heads = 4 * config.hidden_dim * (config.hidden_dim + config.output_dim)  # bytes, of the projector alone
     check_fits(torch.device("cpu"), heads, f"{widest} {getattr(config, widest):,}")  # networks are made on the CPU
     with oom_guard(device, "a learner", "choose a smaller memory_size or backbone, or free the device"):
-        return _train_state(config, config.parts(), backbone, device, restored)
+        return _train_state(config, config.parts(), backbone, device, restored, networks)
 
 
 def _train_state(
-    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, device: torch.device, restored: bool
+    config: LearnerConfig,
+    parts: Parts,
+    backbone: nn.Module | None,
+    device: torch.device,
+    restored: bool,
+    networks: Networks | None,
 ) -> TrainState:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(config.seed, 0))
-        encoder, strategy = _networks(config, parts, backbone, restored)
+        encoder, strategy = _networks(config, parts, backbone, restored, networks)
     dtype = torch.float64 if config.precision == "fp64" else torch.float32
     for network in (encoder, strategy):
         network.to(device, dtype)
@@ -75,7 +97,7 @@ def _train_state(
 
 
 def _networks(
-    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, restored: bool
+    config: LearnerConfig, parts: Parts, backbone: nn.Module | None, restored: bool, networks: Networks | None
 ) -> tuple[Encoder, Strategy]:
     named = config.backbone if backbone is None else backbone
     assert named is not None, "a configuration without a backbone comes with a module"
@@ -91,8 +113,12 @@ def _networks(
     encoder.image_size = config.image_size
     if config.sync_norm and not encoder.group.single:
         synchronise(encoder, encoder.group)
+    if networks is not None:
+        encoder.load_state_dict(networks.encoder)
     if method is not None:
         method.begin(encoder)
+        if networks is not None and networks.method is not None:
+            method.load_state_dict(networks.method)
     options = config.select(parts.strategy.Options)
     source = parts.strategy.teacher_source(options)
     teacher, teacher_dim = _teacher(config, source, restored) if source is not None else (None, 0)

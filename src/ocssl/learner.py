@@ -17,7 +17,7 @@ from ocssl import checkpoint
 from ocssl.augment import fixed_crops
 from ocssl.batch import StepOutput
 from ocssl.budget import Budget
-from ocssl.build import build, seed_for
+from ocssl.build import Networks, build, seed_for
 from ocssl.common.console import progress_bar, warn
 from ocssl.common.locks import LearnerLocks
 from ocssl.config import LearnerConfig, parse_learner, settings, signature, with_changes
@@ -99,8 +99,8 @@ class Learner:
         self._locks = LearnerLocks()
         self._begin(restored=restored)
 
-    def _begin(self, *, restored: bool = False) -> None:
-        self.train_state = build(self.config, self._module, restored=restored)
+    def _begin(self, *, restored: bool = False, networks: Networks | None = None) -> None:
+        self.train_state = build(self.config, self._module, restored=restored, networks=networks)
         self.executor: Executor = make_executor(self.config.execution, self.train_state)
         self.budget = Budget()
         self.seen = 0
@@ -126,6 +126,10 @@ class Learner:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.config.non_defaults())
         return f"{type(self).__name__}({shown})"
+
+    def begin_with(self, networks: Networks) -> None:
+        """Begin anew with trained networks. Targets, averages and the optimiser begin where these are."""
+        self._begin(networks=networks)
 
     # ------------------------------------------------------------------ learning
 

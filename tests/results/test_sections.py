@@ -124,7 +124,12 @@ def test_results_of_floors_alone_fill_what_older_results_lack(few: Path) -> None
 
 @pytest.mark.parametrize(
     ("changed", "known"),
-    [({"width": 32}, {"pixels", "histogram"}), ({"data_seed": 3}, set()), ({"seed": 7}, set())],
+    [
+        ({"width": 32}, {"pixels", "histogram"}),
+        ({"data_seed": 3}, set()),
+        ({"fit": "squash"}, set()),
+        ({"seed": 7}, set()),
+    ],
 )
 def test_floors_count_for_runs_that_were_measured_like_them(few: Path, changed: dict, known: set[str]) -> None:
     (few / "floors.json").write_text(floors_of(read_result(few / CLA_E.format(0)), **changed).to_json())

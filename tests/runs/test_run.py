@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawing import draw
 from safetensors.torch import load_file
 
 from helpers.command import TINY, Command, as_options
@@ -88,6 +89,19 @@ def test_floors_are_measured_without_training(tmp_path: Path, cla_run: Path) -> 
     assert (floors.final, floors.curve, floors.cbp_spent, floors.train_seconds) == (None, [], 0, 0)
 
 
+def test_a_run_says_which_test_images_no_probe_can_name(tmp_path: Path) -> None:
+    for split, classes in (("train", "ab"), ("test", "abc")):
+        for label in classes:
+            draw(tmp_path / "images" / split / label, 20)
+    settings = SHORT | {"dataset": f"folder:{tmp_path / 'images'}", "samples_per_class": None, "references": False}
+    result = start(resolve(settings), tmp_path / "run")
+    assert result.final is not None
+    assert result.final <= 100 * 2 / 3
+    assert result.warnings == [
+        "20 of 60 test images count as wrong in every accuracy, since no training image has their class: c"
+    ]
+
+
 def test_the_matrix_averages_to_the_curve_and_gives_the_forgetting(cla_run: Path) -> None:
     result = read_result(cla_run)
     assert np.mean(result.matrix, axis=1) == pytest.approx(result.curve)  # experiences of equal size
@@ -156,6 +170,25 @@ def test_teachers_of_a_run_that_starts_from_another_begin_where_its_encoder_is(c
     weights = load_file(cla_run / "encoder.safetensors")
     teacher = dict(learner.train_state.strategy.target.network.backbone.named_parameters())
     assert all(torch.equal(teacher[name], weights[name]) for name in teacher)
+
+
+def test_an_average_of_a_run_that_starts_from_another_begins_where_its_encoder_is(
+    tmp_path: Path, cla_run: Path
+) -> None:
+    later = start(resolve(SHORT | {"init_from": str(cla_run), "average": 0.9, "evaluate": "start"}), tmp_path / "later")
+    assert later.references["initial"] == read_result(cla_run).final
+
+
+def test_the_teacher_that_a_run_names_is_not_that_which_it_starts_from(tmp_path: Path, cla_run: Path) -> None:
+    export = tmp_path / "teacher"
+    heads = {name: dict(resolve(SHORT).learner)[name] for name in ("method", "hidden_dim", "output_dim")}
+    Learner(backbone="convnet-w8", image_size=8, seed=7, **heads).save(export)
+    taught = {name: value for name, value in SHORT.items() if name not in ("memory", "omega")}
+    taught |= {"strategy": "taught", "taught_by": str(export), "seed": 5, **heads}
+    plain, warm = (Learner(**dict(resolve(taught).learner)) for _ in range(2))
+    warm_start(warm, cla_run)
+    teachers = [learner.train_state.strategy.teacher.state_dict() for learner in (plain, warm)]
+    assert all(torch.equal(teachers[0][name], teachers[1][name]) for name in teachers[0])
 
 
 def test_networks_that_do_not_fit_are_refused(ocssl: Command, tmp_path: Path, cla_run: Path) -> None:

@@ -37,7 +37,7 @@ PROBE_NOISE = 0.5  # points by which probes of one floor may differ between mach
 FLOORS = {"untrained": "untrained encoder", "pixels": "raw pixels", "histogram": "colour histogram"}
 """Floors: what every encoder should beat, by name in result files, as tables label it."""
 
-MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "probe")
+MEASURED = ("data_seed", "samples_per_class", "validation_fraction", "image_size", "fit", "pixel_range", "probe")
 """Settings that every floor depends on, besides data set, protocol and images."""
 NETWORK = ("backbone", "width", "stem", "conv1_init", "variant", "mean", "std", "weights")
 ENCODERS = {"untrained": (*NETWORK, "eval_crops"), "initial": (*NETWORK, "eval_crops", "init_from")}
@@ -275,7 +275,8 @@ def floor_group(name: str, files: Sequence[ResultFile]) -> Group:
 
 def floor_settings(result: Result, name: str) -> dict[str, Any]:
     """The settings that a floor depends on, besides data set, protocol and images; groups with a dot."""
-    earlier = {"conv1_init": "kaiming", "eval_crops": 1}  # of results that are older than these settings
+    fit = "squash" if result.protocol == "authors" else "crop"
+    earlier = {"conv1_init": "kaiming", "eval_crops": 1, "fit": fit}  # of results that are older than these settings
     given = {**earlier, **result.config, **result.overrides}  # of init_from the name, without the seed
     return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *ENCODERS.get(name, ()))})
 

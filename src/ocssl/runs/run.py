@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from ocssl import checkpoint
+from ocssl.build import Networks
+from ocssl.common.console import number_of
 from ocssl.common.files import now
 from ocssl.device import threads
 from ocssl.errors import CheckpointError, ConfigError, DataError
 from ocssl.learner import Learner
-from ocssl.nn import Encoder
-from ocssl.nn.ema import copy_weights
 from ocssl.plugins import changed
 from ocssl.results.result import Result, read_result
 from ocssl.runs.config import RunConfig, merged, parse
@@ -47,6 +47,8 @@ def start(config: RunConfig, output: str | Path, progress: Progress | None = Non
         folder.create(config)
         folder.note(f"started with {len(schedule)} images in {len(schedule.borders)} experiences")
         loop = RunLoop(config, folder, learner, state, splits, schedule, provenance, trackers, progress or Progress())
+        if config.evaluate != "never" and (unknown := _unknown(splits)):
+            loop.warn(unknown)
         return loop.complete()
 
 
@@ -146,22 +148,14 @@ def warm_start(learner: Learner, run: str | Path) -> int:
     if last is None:
         raise ConfigError(f"'{run}' has no checkpoint to start from")
     facts, tensors = checkpoint.read(last / "learner", "learner")
-    state = learner.train_state
     try:
-        state.encoder.load_state_dict(checkpoint.sub_state(tensors, "encoder."))
         same_method = (facts["config"] if "config" in facts else facts["parameters"])["method"] == learner.config.method
-        if state.strategy.method is not None and same_method:
-            state.strategy.method.load_state_dict(checkpoint.sub_state(tensors, "strategy.method."))
+        heads = checkpoint.sub_state(tensors, "strategy.method.") if same_method else None
         spent = int(facts["budget"]["spent"])
+        learner.begin_with(Networks(checkpoint.sub_state(tensors, "encoder."), heads))
     except (KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(f"the networks of '{run}' do not fit this run's: {reason}") from error
-    # Teachers and snapshots were copied from an untrained encoder when the strategy was built.
-    for module in state.strategy.modules():
-        if isinstance(module, Encoder):
-            copy_weights(module.backbone, state.encoder.backbone)
-            if [*module.projector.parameters()]:
-                copy_weights(module.projector, state.encoder.projector)
     learner.budget.spent = spent
     return spent
 
@@ -222,3 +216,17 @@ def _check_measurable(config: RunConfig, splits: Splits, schedule: Schedule) -> 
         if tested.isdisjoint(classes):
             named = f"{config.measure_on} image of experience {number}, classes {', '.join(map(str, classes))}"
             raise DataError(f"{config.dataset} has no {named}; add some, use fewer experiences, or set evaluate=never")
+
+
+def _unknown(splits: Splits) -> str:
+    """A sentence on test images of classes that probes are not trained on; empty where there are none."""
+    labels = splits.test.labels
+    wrong = labels[~torch.isin(labels, splits.train.labels)]
+    if not len(wrong):
+        return ""
+    names = splits.test.dataset.source.classes
+    named = [names[label] if label < len(names) else str(label) for label in wrong.unique().tolist()]
+    return (
+        f"{len(wrong):,} of {number_of(len(labels), 'test image')} count as wrong in every accuracy, since no training "
+        f"image has their class: {', '.join(named[:5])}{' …' * (len(named) > 5)}"
+    )
