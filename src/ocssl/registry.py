@@ -40,11 +40,12 @@ from ocssl.errors import ConfigError
 T = TypeVar("T")
 
 
-def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True) -> ConfigError:
+def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True, of: str = "") -> ConfigError:
     """The error for a name that is not registered: it names the plugin that the name comes from, or the nearest name.
 
     Args:
         list_all: name all known ones, too; False: where none is near, the command that prints them.
+        of: what the name should belong to, in words.
 
     >>> str(unknown("method", "simsam", ["simsiam", "simclr"]))
     "unknown method 'simsam'; did you mean 'simsiam'? Known: simsiam, simclr"
@@ -57,7 +58,7 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
     hint = f"; did you mean '{lower[near[0]]}'?" if near else ""
     if list_all:
         hint = f"{hint or '.'} Known: {', '.join(known)}"
-    return ConfigError(f"unknown {kind} '{name}'{hint or f'; ocssl list {kind}s prints all'}")
+    return ConfigError(f"unknown {kind} '{name}'{of and f' of {of}'}{hint or f'; ocssl list {kind}s prints all'}")
 
 
 def source(part: object) -> str:

@@ -260,12 +260,12 @@ def test_several_tables_are_run_at_once(tmp_path: Path, ocssl: Ocssl) -> None:
     assert last == "2 of 2 runs are done, 0 failed just now"
     assert len(list((tmp_path / "results").iterdir())) == 2
     code, said = ocssl("paper", "run", "smoke", "tau", "--rows", "cla-e-tau7")
-    assert (code, "unknown row of table 'smoke' or 'tau' 'cla-e-tau7'; did you mean 'cla-e-tau0.9'?" in said) == (
+    assert (code, "unknown row 'cla-e-tau7' of table 'smoke' or 'tau'; did you mean 'cla-e-tau0.9'?" in said) == (
         2,
         True,
     )
     code, said = ocssl("paper", "run", "smoke", "tau", "--rows", "None")  # the encoder without a strategy is a row, too
-    assert (code, "unknown row of table 'smoke' or 'tau' 'None'" in said) == (2, True)
+    assert (code, "unknown row 'None' of table 'smoke' or 'tau'" in said) == (2, True)
     code, said = ocssl("paper", "run", "smoke", "tau", "--tuned", "tuned.yaml")
     assert (code, "tuned values are for the rows of one table" in said) == (2, True)
 

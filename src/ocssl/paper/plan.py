@@ -116,7 +116,7 @@ def select_rows(tables: Sequence[PaperTable], names: Sequence[str]) -> list[tupl
     for name in names:
         if not any(name in table.names for table in tables):
             known = dict.fromkeys(row.name for table in tables for row in table.rows)
-            raise unknown("row of table " + " or ".join(f"'{table.id}'" for table in tables), name, known)
+            raise unknown("row", name, known, of="table " + " or ".join(f"'{table.id}'" for table in tables))
     chosen = [(table, [name for name in names if name in table.names]) for table in tables]
     return [(table, table.select(own)) for table, own in chosen if own or not names]
 

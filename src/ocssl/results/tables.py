@@ -132,7 +132,7 @@ class PaperTable:
         """The row of that name."""
         found = {row.name: row for row in self.rows}
         if name not in found:
-            raise unknown(f"row of table '{self.id}'", name, found)
+            raise unknown("row", name, found, of=f"table '{self.id}'")
         return found[name]
 
     def select(self, names: Iterable[str]) -> tuple[PaperRow, ...]:
