@@ -25,7 +25,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,7 @@ def _saved(folder: Path) -> list[Path]:
 def _checkpoint(folder: Path) -> list[Path]:
     place = {"noted": 4, "positions": {"folder:a": 4}, "identities": {"tar:a": "b"}}
     measured = {"1": {"samples": 4, "linear": {"correct": [1, 2], "total": [3, 4]}, "knn": None}}
-    state = RunState("2026-01-01T00:00:00+00:00").to_dict() | {"measured": measured}
+    state = asdict(RunState("2026-01-01T00:00:00+00:00")) | {"measured": measured}
     CheckpointFolder(folder).save(lambda draft: None, {**state, "metrics_bytes": 3, "place": place, "threads": 1}, 2)
     return [folder / "000001" / "state.json"]
 

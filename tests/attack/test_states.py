@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_an_edited_checkpoint_of_a_run_is_refused(attack: Attack, key: str, valu
 @pytest.mark.parametrize("value", [None, "x", -1, NAN, True])
 def test_a_run_state_names_the_fact_that_does_not_fit(value: object) -> None:
     with pytest.raises(CheckpointError, match="finished"):
-        RunState.from_dict(RunState(started="now").to_dict() | {"finished": value})
+        RunState.from_dict(asdict(RunState(started="now")) | {"finished": value})
 
 
 DEEP = "[" * 100_000

@@ -14,7 +14,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -224,13 +224,13 @@ class RunLoop:
 
     def _save(self) -> None:
         self._run_probes()  # features are never saved, only what the probes made of them
-        besides = {
+        state = {
+            **asdict(self.state),
             "config": self.config.digest(),
             "samples": self.learner.seen,
             "threads": torch.get_num_threads(),
             "provenance": self.provenance.model_dump(),
         }
-        state = self.state.to_dict() | besides
         place = self.folder.save(self.learner, state, self.config.keep_checkpoints)
         self._saved_at, self._saved_samples = time.monotonic(), self.learner.seen
         self.folder.note(f"saved {place.name} at image {self.learner.seen}")

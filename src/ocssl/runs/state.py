@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
@@ -72,13 +72,9 @@ class RunState:
     warnings: list[str] = field(default_factory=list)
     collapsed: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> RunState:
-        """From what :meth:`to_dict` gave, ignoring what else was saved with it."""
+        """From a checkpoint, ignoring what else was saved with it."""
         try:
             known = {entry.name: saved[entry.name] for entry in fields(cls)}
             return TypeAdapter(cls).validate_json(json.dumps(known), strict=True)
