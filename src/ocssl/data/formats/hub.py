@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ocssl.data.layout import NoSplit, of_split
-from ocssl.errors import DataError, missing_extra
+from ocssl.errors import DataError, import_extra
 
 CONVERTED = "refs/convert/parquet"
 """The branch on which the Hub keeps its own parquet copy of data sets that were uploaded in another format."""
@@ -18,21 +18,18 @@ def hub_parquet_files(address: str, split: str) -> list[Path]:
     Args:
         address: ``owner/name``, or ``owner/name/config`` where the set has several configurations.
     """
-    try:
-        from huggingface_hub import HfApi, hf_hub_download
-    except ImportError:
-        raise missing_extra("huggingface_hub", "hub", "data sets from the Hugging Face Hub") from None
+    hub = import_extra("huggingface_hub", "hub", "data sets from the Hugging Face Hub")
     repository, config = _parts(address)
     try:
         for revision in (None, CONVERTED):
             where: Any = {"repo_type": "dataset", "revision": revision}
-            if shards := shards_by_config(HfApi().list_repo_files(repository, **where), split):
+            if shards := shards_by_config(hub.HfApi().list_repo_files(repository, **where), split):
                 if config is None and len(shards) == 1:
                     [config] = shards
                 if config not in shards:
                     known = ", ".join(shards)
                     raise DataError(f"choose a configuration of '{repository}': hf:{repository}/NAME with {known}")
-                return [Path(hf_hub_download(repository, name, **where)) for name in shards[config]]
+                return [Path(hub.hf_hub_download(repository, name, **where)) for name in shards[config]]
         raise NoSplit(f"'{repository}' has no parquet files of a {split} split on the Hugging Face Hub")
     except DataError:
         raise
