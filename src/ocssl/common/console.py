@@ -61,12 +61,7 @@ def print_warnings() -> None:
 
 
 def make_bars(*columns: ProgressColumn, is_bytes: bool = False) -> Bars:
-    """Progress bars for stderr, which are not drawn yet.
-
-    Args:
-        columns: further columns, behind the bar and the count.
-        is_bytes: the steps are bytes, shown as a download.
-    """
+    """Progress bars for stderr, which are not drawn yet; further columns stand behind the time that is left."""
     from rich import progress
     from rich.console import Console
 
@@ -108,11 +103,8 @@ def progress_bar(
     """One bar on stderr; yields a function that advances it by so many steps.
 
     Args:
-        what: a few words on what is going on.
-        total: steps in all, None when unknown.
         show: None shows the bar when stderr is a terminal.
         start: steps that were done before.
-        is_bytes: the steps are bytes, shown as a download.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda steps: None

@@ -83,12 +83,7 @@ def cache_root() -> Path:
 
 
 def cache_folder(name: str, identity: str, decoding: Decoding) -> Path:
-    """The folder that holds, or will hold, a set decoded in this way.
-
-    Args:
-        name: of the set, its address.
-        identity: that of its reader.
-    """
+    """The folder that holds, or will hold, a set decoded in this way; ``identity`` is that of its reader."""
     squash = "squash\n" if decoding.fit == "squash" else ""
     deep = f"pixel_range {decoding.pixel_range}\n" if decoding.pixel_range else ""
     key = hashlib.sha256(f"{VERSION} {decoding.image_size}\n{squash}{deep}{identity}".encode()).hexdigest()
@@ -101,12 +96,7 @@ def _folder_name(name: str) -> str:
 
 
 def find_caches(name: str, identity: str, image_size: int | None = None) -> Iterator[tuple[Path, Decoding]]:
-    """The folders of a set's complete caches, and how each was decoded.
-
-    Args:
-        name, identity: as for :func:`cache_folder`.
-        image_size: only those that were made with it.
-    """
+    """The folders of a set's complete caches, made with ``image_size`` if it is given, and how each was decoded."""
     for folder in sorted(cache_root().glob(f"{_folder_name(name)}-*")):
         try:
             index = CacheIndex.read(folder)

@@ -49,11 +49,7 @@ JOURNAL = "journal.jsonl"
 
 
 def cached(reader: Reader, info: DatasetInfo, decoding: Decoding, *, check: bool, show: bool | None) -> Dataset:
-    """The data set of a reader, decoded into the cache unless it is there.
-
-    Args:
-        check: read the whole cache and compare its checksums.
-    """
+    """The data set of a reader, decoded into the cache unless it is there; ``check`` compares its checksums."""
     folder = cache_folder(info.name, reader.identity(), decoding)
     if not is_prepared(folder):
         with writing_cache(folder):

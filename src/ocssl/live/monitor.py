@@ -19,11 +19,7 @@ HOUR = 3600.0
 
 
 class Monitor:
-    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago.
-
-    Args:
-        seen: images that the learner has seen before.
-    """
+    """Samples a learner's speed, cost and features; drift is that of the newest images of up to an hour ago."""
 
     def __init__(self, seen: int) -> None:
         self._seen, self._sampled_at = seen, time.monotonic()

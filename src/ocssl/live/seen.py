@@ -22,11 +22,7 @@ CREATE TABLE IF NOT EXISTS arrivals (
 
 
 class SeenIndex:
-    """Names of the images that were learned from or refused, per source.
-
-    Args:
-        path: of the file, which is made if needed.
-        size: number of valid entries; newer ones are removed.
+    """Names of the images that were learned from or refused, per source; entries beyond ``size`` are removed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, SeenIndex(f"{folder}/seen.sqlite") as index:
@@ -86,8 +82,6 @@ def count_images(path: str | Path, size: int, source: str, taken: int) -> tuple[
     """How many images of a source were learned from, and how many are refused; nothing in the index changes.
 
     Args:
-        path: of the index.
-        size: number of valid entries.
         taken: images of the source that were used or refused; a file that was refused and tried again counts twice. A
             source with a fixed order has only its refused images in the index, so the others follow from this number.
     """

@@ -73,10 +73,7 @@ def network_name(settings: Mapping[str, Any]) -> str:
 
 
 def described(settings: Mapping[str, Any], by_default: bool) -> str:
-    """Size, network and start of a learner, for the first line.
-
-    Args:
-        by_default: the weights were not asked for.
+    """Size, network and start of a learner, for the first line; ``by_default``: the weights were not asked for.
 
     >>> described({"image_size": 32, "backbone": "convnet"}, False)
     '32×32 with convnet from zero'

@@ -98,12 +98,7 @@ class StateFolder:
                     self._remove()
 
     def restore(self, *, backbone: nn.Module | None = None, **overrides: Any) -> tuple[Learner, Cursor] | None:
-        """The learner of the last checkpoint and its cursor; None where there is no checkpoint.
-
-        Args:
-            backbone: the module that the learner was built on, if it was the user's own.
-            overrides: settings that may differ now.
-        """
+        """The learner of the last checkpoint, loaded in this way, and its cursor; None where there is no checkpoint."""
         saved = self._checkpoints.last
         if saved is None:
             self.metrics.truncate(0)

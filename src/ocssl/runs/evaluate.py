@@ -32,13 +32,10 @@ class TransferResult(BaseModel):
     """Probes of a finished run's encoder on a data set; accuracies in percent.
 
     Attributes:
-        dataset: what was measured on.
         linear, knn: test accuracy of the linear probe and of k-NN.
         crops: of each image, whose features were averaged.
         train, validation, test: how many images each split had.
-        protocol: of the run.
         features_cached: whether features came from an earlier call.
-        feature_seconds, linear_seconds, knn_seconds: time spent.
     """
 
     dataset: str

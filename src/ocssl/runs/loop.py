@@ -46,12 +46,8 @@ class RunLoop:
     """One run in progress; :func:`ocssl.runs.run.start` and :func:`ocssl.runs.run.resume` make them.
 
     Attributes:
-        config: every setting.
         folder: where it is kept, already this process's own.
         learner, state: as they are at the start, or as a checkpoint had them.
-        splits: what is learned from and measured on.
-        schedule: which images arrive when.
-        provenance: saved with every checkpoint.
     """
 
     config: RunConfig

@@ -56,7 +56,6 @@ class ProbeQueue:
     """Extracts features, and keeps them until their linear probes are trained.
 
     Args:
-        splits: what is measured on.
         config: its seed decides the order of the probes' minibatches, and ``config.probe`` how they are trained.
     """
 

@@ -21,9 +21,7 @@ class Status:
     Attributes:
         samples, total: position in the stream and its length.
         experience, experiences: number of the present one, from 1, and of all.
-        cbp, cbp_planned: spent and planned.
         rate: stream images per second.
-        loss: at the last log point.
         probe: the last accuracy, as words.
         preparing: seconds that went into compiling and capturing so far.
     """

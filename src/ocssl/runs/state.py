@@ -50,14 +50,11 @@ class RunState:
     """Everything about a run that its learner and its configuration do not hold; saved with each checkpoint.
 
     Attributes:
-        started: when.
         cbp_before: CBP that went into the networks before this run.
         finished: how many experiences are over and measured.
         measured: by evaluation point: ``start``, the number of the experience that had just ended, or a floor that
             needs no encoder.
-        prepare_seconds, train_seconds, eval_seconds: so far.
         seconds_at: what ``train_seconds`` was at the end of each experience.
-        warnings: so far, in order.
         collapsed: whether the last warning about collapse still holds.
     """
 
@@ -91,7 +88,6 @@ class Provenance(BaseModel):
         fingerprint: of the order of the stream.
         images: number of images by split.
         pixels: digest of images and labels by split.
-        plugins: modules outside ocssl that its parts come from.
     """
 
     fingerprint: str

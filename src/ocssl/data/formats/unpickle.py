@@ -57,11 +57,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def load_arrays(content: bytes, name: str) -> dict[str, Any]:
-    """A pickled dictionary whose values are arrays, numbers, texts and lists of these.
-
-    Args:
-        content: the pickle; text written by Python 2 is read as Latin-1.
-        name: what to call it in errors.
+    """A pickled dictionary whose values are arrays, numbers, texts and lists of these; errors call it ``name``.
 
     >>> load_arrays(pickle.dumps({"data": np.arange(3, dtype=np.uint8)}, protocol=2), "batch")
     {'data': array([0, 1, 2], dtype=uint8)}
@@ -71,7 +67,7 @@ def load_arrays(content: bytes, name: str) -> dict[str, Any]:
     ocssl.errors.DataError: refused to load batch: it asks for builtins.print, which is not part of an array
     """
     try:
-        loaded = _ArraysOnly(BytesIO(content), encoding="latin1").load()
+        loaded = _ArraysOnly(BytesIO(content), encoding="latin1").load()  # text of Python 2, that is
         if not isinstance(loaded, dict):
             raise DataError("it is not a dictionary")
         built: dict[int, Any] = {}
