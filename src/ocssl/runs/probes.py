@@ -33,11 +33,6 @@ class SplitFeatures(NamedTuple):
     validation: Tensor
     test: Tensor
 
-    @property
-    def bytes(self) -> int:
-        """Their size in memory."""
-        return sum(part.nbytes for part in self)
-
 
 def encoder_of(learner: Learner, config: RunConfig) -> Callable[[Tensor], Tensor]:
     """The learner's backbone, as the run measures it, as a function that takes all images it is given at once."""
@@ -76,8 +71,8 @@ class ProbeQueue:
     @property
     def full(self) -> bool:
         """Whether the probes should be trained now: always on a CPU, on a GPU when the features take much memory."""
-        waiting = list(self._waiting.values())
-        return any(not f.train.is_cuda for f in waiting) or sum(f.bytes for f in waiting) > QUEUE_BYTES
+        waiting = [part for features in self._waiting.values() for part in features]
+        return not all(part.is_cuda for part in waiting) or sum(part.nbytes for part in waiting) > QUEUE_BYTES
 
     def clear(self) -> list[str]:
         """Drop all features that wait; their names."""
