@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -29,10 +30,8 @@ def versions() -> dict[str, str]:
     """Of Python, ocssl and the packages that decide numbers."""
     found = {"ocssl": __version__, "python": platform.python_version(), "torch": torch.__version__}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):  # on the path without having been installed
             found[package] = version(package)
-        except PackageNotFoundError:  # on the path without having been installed
-            continue
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
     return found
