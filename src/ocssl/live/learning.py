@@ -75,9 +75,8 @@ def learn(
     own = given["backbone"] if isinstance(given.get("backbone"), nn.Module) else None
     folder = StateFolder(state)
     with folder.opened(), StopRequest() as stop:
-        restored = folder.restore(backbone=own, **movable)
-        cursor = restored[1] if restored else Cursor(0, {}, {})
-        learned = restored[0].seen + restored[0].pending if restored else 0
+        learner, cursor = folder.restore(backbone=own, **movable) or (None, Cursor(0, {}, {}))
+        learned = 0 if learner is None else learner.seen + learner.pending
         with folder.index(cursor, learned) as index:
             if isinstance(source, ImageStream):
                 stream = source
@@ -86,19 +85,17 @@ def learn(
                 where = as_source([source] if isinstance(source, str | Path) else source)
                 stream = open_stream(where, index, cursor.positions, cursor.identities, follow=options.follow)
             items: list[Item] = []
-            if restored:
-                learner = restored[0]
-            else:
+            if is_new := learner is None:
                 items, size = first_usable(stream, stop, given, info)
                 count = None if stream.remaining is None else stream.remaining + len(items)
                 learner = begin(given, size, options, count, info)
             gate = _gate(learner, options)
-            if restored:
+            if not is_new:
                 folder.restore_gate(gate, learner)
                 _check_same(learner, given, folder.path, gate.halvings)
-                info(resumed_line(learner.seen + learner.pending, stream.remaining))
+                info(resumed_line(learned, stream.remaining))
             session = _Session(learner, stream, folder, cursor, index, options, info, gate)
-            session.save(required=not restored)  # publishes: the encoder may be one save behind the learner
+            session.save(required=is_new)  # publishes: the encoder may be one save behind the learner
             session.run(items, stop)
             return session.learner
 
