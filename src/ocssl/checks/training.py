@@ -256,7 +256,8 @@ def _repeats_and_goes_on(build: Build) -> None:
     at_once, pieces = [border, len(stream) - border], [5, 5, 7, 5, 4]
     whole = learn(build(seed=0), at_once)
     stopped, other = (learn(build(seed=seed), pieces[:1]) for seed in (0, 1))
-    assert not torch.equal(_weights(stopped), _weights(other)), "runs from two seeds are the same"
+    weights = [_numbers(learner.train_state.encoder) for learner in (stopped, other)]
+    assert not torch.equal(*weights), "runs from two seeds are the same"
     learn(stopped, pieces[1:3]).transform(stream[:7])
     learn(stopped, pieces[3:])
     with tempfile.TemporaryDirectory() as folder:
@@ -379,10 +380,6 @@ def _samples_what_was_written(kept: Memory) -> None:
             f"slot {int(empty.min())} of the memory was sampled, but never written; assign_slots() must fill the "
             "slots 0, 1, 2, … in this order, with every sample until the memory is full"
         )
-
-
-def _weights(learner: Learner) -> Tensor:
-    return _numbers(learner.train_state.encoder)
 
 
 def _assert_same(one: Learner, other: Learner, complaint: str, advice: str = "") -> None:
