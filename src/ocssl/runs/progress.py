@@ -46,11 +46,6 @@ class Status:
         parts += [f"prepared in {self.preparing:.0f} s"] if self.preparing >= 1 else []
         return "  ".join(parts)
 
-    @property
-    def seconds_left(self) -> float | None:
-        """At the present rate, evaluation not counted."""
-        return (self.total - self.samples) / self.rate if self.rate > 0 else None
-
 
 class Progress(AbstractContextManager["Progress"]):
     """Prints nothing. The base of the others; warnings go through :func:`ocssl.common.console.warn`."""
@@ -77,7 +72,8 @@ class LineProgress(Progress):
     def update(self, status: Status, *, important: bool = False) -> None:
         if important or time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY
-            left = f"  {duration(status.seconds_left)} left" if status.seconds_left else ""
+            seconds = (status.total - status.samples) / status.rate if status.rate > 0 else 0  # of training alone
+            left = f"  {duration(seconds)} left" if seconds else ""
             self.info(f"{status.samples}/{status.total} images  {status.facts()}{left}")
 
     def work(self, what: str, done: int, total: int) -> None:
