@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -161,6 +162,22 @@ def test_checkpoints_that_may_not_be_read_are_named_with_the_reason(
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(ConfigError, match=f"^cannot read '{checkpoints}': Permission denied$"):
+        quiet_learn(frames, state)
+
+
+@pytest.mark.parametrize("name", [".", "checkpoints", "encoder"])
+def test_a_state_that_may_not_be_written_is_refused_before_anything_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    write_frames(frames, range(4, 8))
+    locked, real = state / name, os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked and real(path, mode))
+    monkeypatch.setattr(Learner, "partial_fit", None)
+    with pytest.raises(
+        ConfigError, match=f"^'{locked}' cannot be written; make it writable, or choose another --state$"
+    ):
         quiet_learn(frames, state)
 
 
