@@ -408,7 +408,9 @@ def test_an_address_below_the_usual_root_is_looked_for_below_the_root_that_is_gi
     assert status("parquet:data/photos", "train", root="root").state == "ready"
     monkeypatch.setenv("OCSSL_DATA", str(tmp_path / "root"))
     assert_holds(data.load("parquet:data/photos"), [pixels(0)], [0])
-    assert_holds(data.load("parquet:data/own"), [pixels(1)], [1])  # which is not below the root
+    assert_holds(data.load("parquet:data/own"), [pixels(1)], [1])
+    write_parquet(tmp_path / "root" / "own" / "train-0.parquet", [pixels(2)], [2])
+    assert_holds(data.load("parquet:data/own"), [pixels(1)], [1])  # what is there is meant
     with pytest.raises(DataError, match=f"there is no folder {tmp_path}/root/none"):
         data.load("folder:data/none")
 

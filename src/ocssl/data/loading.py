@@ -61,8 +61,8 @@ def load(
     Args:
         address: a name from :func:`ocssl.data.names`, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
         split: ``"train"`` or ``"test"``; sets whose test labels are not public give their validation images as test.
-        root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``. An address below ``data`` is looked for
-            below it, then as it is written.
+        root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``. An address below ``data`` is
+            looked for below it, too.
         image_size: side length to resize to. By default that of the named set; for an address that of the
             first image, which all must then have.
         fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
@@ -177,17 +177,16 @@ def is_address(address: str) -> bool:
 
 
 def locate(address: str, root: str | Path | None = None) -> str:
-    """An address below ``data``, the usual root, as one below the root that is given, unless only the former is there.
+    """An address; where nothing is there and it is below ``data``, the usual root, one below the root that is given.
 
     >>> locate("folder:data/none", root="/sets"), locate("folder:none", root="/sets")
     ('folder:/sets/none', 'folder:none')
     """
     scheme, _, place = address.partition(":")
     first, *below = Path(place).parts or [""]
-    if scheme == "hf" or first != USUAL_ROOT or not below:
+    if scheme == "hf" or first != USUAL_ROOT or not below or is_there(Path(place)):
         return address
-    path = data_root(root).joinpath(*below)
-    return f"{scheme}:{path}" if is_there(path) or not is_there(Path(place)) else address
+    return f"{scheme}:{data_root(root).joinpath(*below)}"
 
 
 def open_address(address: str, split: str) -> Reader:
