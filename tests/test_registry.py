@@ -131,6 +131,11 @@ def test_a_part_without_its_main_method_is_refused(registry, base, method):
     [
         (strategies.registry, strategies.Finetune, "after_steps", "after_step"),
         (strategies.registry, strategies.Finetune, "after_minibatches", "after_minibatch"),
+        (strategies.registry, strategies.Finetune, "penalties", "penalty"),
+        (strategies.registry, strategies.Finetune, "boundaries", "boundary"),
+        (strategies.registry, strategies.Finetune, "mixes", "mix"),
+        (strategies.registry, strategies.Finetune, "loss", "losses"),
+        (methods.registry, methods.registry.get("simclr"), "losses", "loss"),
         (methods.registry, methods.registry.get("simclr"), "begins", "begin"),
         (memory.registry, memory.registry.get("fifo"), "update_feature", "update_features"),
         (optim.registry, optim.SGD, "moment", "moments"),
@@ -144,6 +149,14 @@ def test_a_method_that_is_nearly_named_like_a_hook_is_refused(registry, part, wr
         registry.register("mine")(type("Mine", (part,), {written: lambda *given: None}))
     assert "mine" not in registry
     registry.register("mine")(type("Mine", (part,), {f"_{written}": lambda *given: None}))
+
+
+@pytest.mark.parametrize(
+    "helper", ["penalties", "penalize", "past_losses", "mixture", "bound", "entries", "class_keys"]
+)
+def test_helpers_are_taken_whose_names_are_no_hooks_or_stand_beside_the_hook(helper):
+    strategies.register("mine")(type("Mine", (strategies.Finetune,), dict.fromkeys((helper, "penalty"), lambda *_: 0)))
+    assert "mine" in strategies.registry
 
 
 @pytest.mark.parametrize(("missing", "other"), [("losses", "projector"), ("projector", "losses")])

@@ -91,6 +91,11 @@ def _public_methods(owner: type) -> set[str]:
     }
 
 
+def _singular(name: str) -> str:
+    """A name without the ending of a plural: alike for ``penalty`` and ``penalties``, for ``loss`` and ``losses``."""
+    return re.sub(r"(?<=[sxh])es$|(?<!s)s$", "", re.sub("ies$", "y", name))
+
+
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
     """Entry points by name; looking through all installed packages takes milliseconds, so once for each search path."""
@@ -240,7 +245,9 @@ class Registry(Generic[T]):
         hooks = {method for owner in ours for method in _public_methods(owner)}
         for owner in (owner for owner in entry.__mro__ if owner not in base.__mro__):
             for method in sorted(_public_methods(owner) - hooks):
-                if near := difflib.get_close_matches(method, hooks, n=1, cutoff=0.85):
+                near = [hook for hook in sorted(hooks) if _singular(hook) == _singular(method)]
+                near = near or difflib.get_close_matches(method, hooks, n=1, cutoff=0.85)
+                if near and near[0] not in vars(owner):  # beside the hook itself, it is a helper
                     raise ConfigError(
                         f"class {owner.__name__} of {self.kind} '{name}' has {method}(), which nothing calls; "
                         f"did you mean {near[0]}()? If not, begin its name with _"

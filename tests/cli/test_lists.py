@@ -72,6 +72,14 @@ def test_one_part_or_setting_is_listed_by_its_name(ocssl: Command) -> None:
     assert (code, [line.split()[0] for line in out.splitlines() if line[0] != " "]) == (0, ["fifo"])
 
 
+def test_the_settings_of_a_part_are_listed_by_its_name(ocssl: Command) -> None:
+    code, out, _ = ocssl("list", "settings", "lump")
+    assert (code, [line.split()[0] for line in out.splitlines() if line[0] != " "]) == (0, ["setting", "alpha"])
+    for name, part in (("er", "strategy 'er'"), ("cifar100", "data set 'cifar100'")):
+        said = f"ocssl: {part} has no settings of its own; ocssl list settings prints those of every run\n"
+        assert ocssl("list", "settings", name) == (2, "", said)
+
+
 def test_a_name_that_is_not_listed_is_refused(ocssl: Command) -> None:
     assert ocssl("list", "settings", "omeag") == (2, "", "ocssl: unknown setting 'omeag'; did you mean 'omega'?\n")
     for kind, said in (("strategies", "strategy"), ("datasets", "data set"), ("streams", "stream")):

@@ -20,6 +20,7 @@ from ocssl.data.formats.files import any_folder, image_files
 from ocssl.data.formats.parquet import ParquetReader
 from ocssl.data.formats.svhn import SvhnReader
 from ocssl.data.formats.tar import TarReader
+from ocssl.data.loading import status
 from ocssl.errors import ConfigError, DataError
 from ocssl.imaging import BadImage, decode
 
@@ -397,6 +398,21 @@ def test_the_root_comes_from_the_environment(tmp_path, monkeypatch):
     write_parquet(tmp_path / "cifar100" / "train-0.parquet", [pixels(0)], [0])
     monkeypatch.setenv("OCSSL_DATA", str(tmp_path))
     assert_holds(data.load("cifar100"), [pixels(0)], [0])
+
+
+def test_an_address_below_the_usual_root_is_looked_for_below_the_root_that_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_parquet(tmp_path / "root" / "photos" / "train-0.parquet", [pixels(0)], [0])
+    write_parquet(tmp_path / "data" / "own" / "train-0.parquet", [pixels(1)], [1])
+    assert_holds(data.load("parquet:data/photos", root=tmp_path / "root"), [pixels(0)], [0])
+    assert status("parquet:data/photos", "train", root="root").state == "ready"
+    monkeypatch.setenv("OCSSL_DATA", str(tmp_path / "root"))
+    assert_holds(data.load("parquet:data/photos"), [pixels(0)], [0])
+    assert_holds(data.load("parquet:data/own"), [pixels(1)], [1])
+    write_parquet(tmp_path / "root" / "own" / "train-0.parquet", [pixels(2)], [2])
+    assert_holds(data.load("parquet:data/own"), [pixels(1)], [1])  # what is there is meant
+    with pytest.raises(DataError, match=f"there is no folder {tmp_path}/root/none"):
+        data.load("folder:data/none")
 
 
 @pytest.mark.parametrize("root", ["~nobody-of-this-name/data", "x" * 5000])

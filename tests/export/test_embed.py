@@ -210,6 +210,8 @@ def test_the_command_embeds_a_folder_and_refuses_an_empty_one(
     output = tmp_path / "f.parquet"
     app(["embed", str(tmp_path / "encoder"), str(frames), "-o", str(output)], standalone_mode=False)
     assert capsys.readouterr().out == f"23 images, 32 numbers each: {output}\n"
+    app(["embed", str(tmp_path / "encoder"), str(frames), "-o", str(output)], standalone_mode=False)
+    assert capsys.readouterr().out == f"23 images, 32 numbers each, none computed anew: {output}\n"
     check(output, encoder, frames)
     files = [str(path) for path in sorted(frames.iterdir())]
     for given in (files, files[:1]):
@@ -243,7 +245,7 @@ def test_a_file_says_which_encoder_made_it_and_grows_by_what_is_new(
 
     monkeypatch.setattr(FrozenEncoder, "transform", counted)
     grown = embed(encoder, open_reader(str(mine)), path)
-    assert sum(seen) == 2
+    assert (sum(seen), grown.kept) == (2, grown.count - 2)
     embed(encoder, open_reader(str(mine)), tmp_path / "whole.parquet")
     assert grown.count == len(pq.read_table(path))
     ours, whole = pq.read_table(path), pq.read_table(tmp_path / "whole.parquet")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +146,39 @@ def test_a_folder_with_other_things_in_it_does_not_become_a_state(tmp_path: Path
     frames = write_frames(tmp_path / "frames", range(4))
     with pytest.raises(ConfigError, match="is not the state of a learner"):
         quiet_learn(frames, frames)
+
+
+def test_checkpoints_that_may_not_be_read_are_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    checkpoints, real = state / "checkpoints", Path.iterdir
+
+    def refuse(folder: Path) -> Iterator[Path]:
+        if folder == checkpoints:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return real(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ConfigError, match=f"^cannot read '{checkpoints}': Permission denied$"):
+        quiet_learn(frames, state)
+
+
+@pytest.mark.parametrize("name", [".", "checkpoints", "encoder"])
+def test_a_state_that_may_not_be_written_is_refused_before_anything_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    frames, state = write_frames(tmp_path / "frames", range(4)), tmp_path / "state"
+    quiet_learn(frames, state)
+    write_frames(frames, range(4, 8))
+    locked, real = state / name, os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked and real(path, mode))
+    monkeypatch.setattr(Learner, "partial_fit", None)
+    with pytest.raises(
+        ConfigError, match=f"^'{locked}' cannot be written; make it writable, or choose another --state$"
+    ):
+        quiet_learn(frames, state)
 
 
 def test_a_failed_save_is_told_and_tried_again_and_nothing_is_lost(

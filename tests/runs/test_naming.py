@@ -8,13 +8,13 @@ import pytest
 from drawing import draw
 
 from helpers.command import Command
-from helpers.results import PUBLISHED
+from helpers.results import PUBLISHED, content, put
 from ocssl import memory, strategies
 from ocssl.paper.plan import TableRun, make_plan
 from ocssl.results import TABLES, read_result
 from ocssl.results.read import Store, read_results
 from ocssl.runs import config as run_config
-from ocssl.runs.config import parse
+from ocssl.runs.config import RunConfig, parse
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import experiment_key, label, names_of, overrides, run_name
 from ocssl.runs.presets import resolve
@@ -131,6 +131,32 @@ def test_the_published_results_keep_their_keys() -> None:
     assert len(files) > 100
     for file in files:
         assert experiment_key(parse(file.result.config)) == file.result.key, file.path
+
+
+def test_a_finished_run_that_another_starts_from_counts_by_its_own_name_not_by_its_folder(tmp_path: Path) -> None:
+    """Two experiments in folders of one name are two starts, and an experiment is one start wherever it lies."""
+
+    def then(folder: str, seed: int = 0, **first: object) -> RunConfig:
+        put(tmp_path / folder, "result", content(seed=seed, **first))
+        return resolve({"seed": seed, "init_from": str(tmp_path / folder)})
+
+    low = then("a/first", strategy="er")
+    high, moved, other_seed = then("b/first"), then("c/moved"), then("d/third", seed=1)
+    plain = resolve({"init_from": "runs/cifar100-simsiam-cla-e-fifo-high-clean-seed0"})
+    assert len({experiment_key(config) for config in (high, moved, other_seed, plain)}) == 1
+    assert experiment_key(low) != experiment_key(high)
+    assert (run_name(low), run_name(plain)) == (
+        "cifar100-simsiam-cla-e-fifo-clean-after-er-reservoir-high-seed0",
+        run_name(high),
+    )
+    assert overrides(low)["init_from"] == "cifar100-simsiam-er-reservoir-high-clean"
+
+
+def test_a_run_that_another_starts_from_counts_by_its_folder_where_it_has_no_result(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "result.json").write_text("{")
+    for folder in ("none", "broken", "x" * 5000):
+        assert overrides(resolve({"init_from": str(tmp_path / folder)}))["init_from"] == folder
 
 
 def another(name: str, value: object) -> object:

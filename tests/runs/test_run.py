@@ -13,13 +13,17 @@ import torch
 from drawing import draw
 from safetensors.torch import load_file
 
+import ocssl
 from helpers.command import TINY, Command, as_options
 from ocssl import Learner, data
 from ocssl.common.signals import Interrupted
 from ocssl.config import known_names
 from ocssl.errors import OutOfMemoryError
 from ocssl.evaluation import linear_probe
+from ocssl.nn import register_backbone
+from ocssl.options import setting
 from ocssl.results import read_result
+from ocssl.results.comparison import comparison_table, group_runs
 from ocssl.runs import loop, probes
 from ocssl.runs.presets import resolve
 from ocssl.runs.run import resume, start, warm_start
@@ -87,6 +91,24 @@ def test_floors_are_measured_without_training(tmp_path: Path, cla_run: Path) -> 
     trained = read_result(cla_run)
     assert (floors.references, floors.knn_references) == (trained.references, trained.knn_references)
     assert (floors.final, floors.curve, floors.cbp_spent, floors.train_seconds) == (None, [], 0, 0)
+
+
+def test_floors_of_an_own_backbone_are_told_apart_by_its_settings(tmp_path: Path) -> None:
+    @register_backbone("patches")
+    class Patches(torch.nn.Sequential):
+        class Options(ocssl.options.Options):
+            patch: int = setting(4, "Side of a patch.", ge=1)
+
+        def __init__(self, options: Options, image_size: int) -> None:
+            super().__init__(torch.nn.AdaptiveAvgPool2d(image_size // options.patch), torch.nn.Flatten())
+
+    floors = SHORT | {"evaluate": "start", "backbone": "patches", "width": None, "knn": False}
+    runs = {tmp_path / str(seed): floors | {"patch": 4 * 2**seed, "seed": seed} for seed in range(2)}
+    results = {place: start(resolve(settings), place) for place, settings in runs.items()}
+    rows = {row.label: row.values[0].mean for row in comparison_table(*group_runs(results)).rows}
+    for seed, result in enumerate(results.values()):
+        assert rows[f"shapes untrained encoder, patch {4 * 2**seed}"] == result.references["untrained"]
+    assert "shapes raw pixels" in rows
 
 
 def test_a_run_says_which_test_images_no_probe_can_name(tmp_path: Path) -> None:

@@ -131,10 +131,11 @@ def preview(
     from PIL.PngImagePlugin import PngInfo
 
     from ocssl.data import load
+    from ocssl.data.loading import locate
     from ocssl.data.preview import check_grid, preview_grid
     from ocssl.live.sources import source_paths
 
-    check_output(output, "png", inputs=source_paths(address), force=force)
+    check_output(output, "png", inputs=source_paths(locate(address, root)), force=force)
     check_grid(samples, views, seed)
     dataset = load(address, split=split, root=root, **_decoding(size, fit, pixel_range, on_bad_image))
     grid = preview_grid(dataset, samples=samples, views=views, seed=seed)

@@ -41,4 +41,6 @@ def embed(
     for name, problem in () if quiet else found.refused:
         typer.echo(f"refused {printable(name)}: {problem}", err=True)
     refused = f", {len(found.refused):,} refused" if found.refused else ""
-    typer.echo(f"{number_of(found.count, 'image')}, {network.feature_dim} numbers each{refused}: {output}")
+    anew = found.count - found.kept
+    computed = f", {format(anew, ',') if anew else 'none'} computed anew" if found.kept else ""
+    typer.echo(f"{number_of(found.count, 'image')}, {network.feature_dim} numbers each{computed}{refused}: {output}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -23,7 +24,7 @@ SINGULAR = {"strategies": "strategy", "memories": "memory"}
 
 def list_names(
     kind: Annotated[ListKind, typer.Argument(help="What to list.")],
-    name: Annotated[str | None, typer.Argument(help="Only this one, with its settings.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Only this one, with its settings; of settings, a part's.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print settings as the documentation has them.")] = False,
 ) -> None:
     """Names that `ocssl run` knows, and their settings.
@@ -69,15 +70,22 @@ def _about(registry: Registry[Any], name: str) -> tuple[str, str]:
 
 
 def _settings_table(name: str | None) -> Table:
-    """Every setting of a run, or the one of this name."""
+    """Every setting of a run, the one of this name, or those of the parts of this name."""
     from rich.table import Column, Table
 
     from ocssl.options import refuse_unknown
     from ocssl.runs.config import settings
 
     declared = settings()
-    refuse_unknown([] if name is None else [name], declared)
-    entries = [*declared.values()] if name is None else [declared[name]]
+    entries = [
+        entry for entry in declared.values() if name in (None, entry.name, *chain.from_iterable(entry.owners.values()))
+    ]
+    if name is not None and not entries:
+        for registry in registries().values():
+            if name in registry:
+                part = registry.describe(registry.get(name))
+                raise ConfigError(f"{part} has no settings of its own; ocssl list settings prints those of every run")
+        refuse_unknown([name], declared)
     whole = Column("setting", min_width=max(len(entry.name + _symbol(entry)) for entry in entries))
     others = [Column(heading, overflow="fold") for heading in ("default", "values", "what it is", "read by")]
     table = Table(whole, *others, box=None, pad_edge=False)

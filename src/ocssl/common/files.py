@@ -28,7 +28,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ocssl.common.signals import check_waiting
-from ocssl.errors import BusyError, CheckpointError, ConfigError, OcsslError
+from ocssl.errors import BusyError, CheckpointError, ConfigError, OcsslError, unreadable
 
 MAX_BYTES = 64 * 2**20  # of a file of settings, of a result, of an index
 LOOK_EVERY = 0.05  # seconds between two looks at a lock
@@ -138,11 +138,15 @@ def _check_apart(path: Path, inputs: Iterable[str | Path]) -> None:
 
 
 def not_a_path(path: object, error: Exception) -> str:
-    """What to say of a path that the system does not take.
+    """What to say of a path that the system does not take, or of a file there that it does not let us read.
 
     >>> not_a_path("a" * 300, OSError(36, "File name too long"))
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…' cannot be a path: File name too long"
+    >>> not_a_path("a", PermissionError(13, "Permission denied", "a/b"))
+    "cannot read 'a/b': Permission denied"
     """
+    if isinstance(error, PermissionError):
+        return unreadable(error.filename or path, error)
     text = str(path)
     shown = f"{text[:40]}…" if len(text) > 200 else text
     return f"'{shown}' cannot be a path: {getattr(error, 'strerror', None) or error}"

@@ -12,11 +12,12 @@ from ocssl.errors import DataError
 
 SPLIT_NAMES = {"train": ("train", "training"), "test": ("test", "testing", "val", "valid", "validation")}
 OTHER_SPLIT = {"train": "test", "test": "train"}
+USUAL_ROOT = "data"
 
 
 def data_root(root: str | Path | None = None) -> Path:
     """The folder to search: the argument, else ``$OCSSL_DATA``, else ``data``."""
-    return as_path(str(root or os.environ.get("OCSSL_DATA") or "data"))
+    return as_path(str(root or os.environ.get("OCSSL_DATA") or USUAL_ROOT))
 
 
 def as_path(place: str) -> Path:
@@ -27,6 +28,11 @@ def as_path(place: str) -> Path:
         return path
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: no such user; ValueError: a zero byte
         raise DataError(not_a_path(place, error)) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder, or one that matches it as a pattern."""
+    return os.path.exists(path) or bool(_matching(path))
 
 
 def dataset_dirs(root: Path, aliases: Iterable[str]) -> Iterator[Path]:

@@ -24,9 +24,11 @@ from ocssl.data.formats.tar import TarReader
 from ocssl.data.layout import (
     OTHER_SPLIT,
     SPLIT_NAMES,
+    USUAL_ROOT,
     NoSplit,
     as_path,
     data_root,
+    is_there,
     no_split,
     shard_files,
     split_folder,
@@ -59,7 +61,8 @@ def load(
     Args:
         address: a name from :func:`ocssl.data.names`, or ``folder:PATH``, ``parquet:PATH``, ``tar:PATH``, ``hf:REPO``.
         split: ``"train"`` or ``"test"``; sets whose test labels are not public give their validation images as test.
-        root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``.
+        root: folder with data sets; ``$OCSSL_DATA`` by default, else ``data``. An address below ``data`` is
+            looked for below it, too.
         image_size: side length to resize to. By default that of the named set; for an address that of the
             first image, which all must then have.
         fit: ``"crop"`` takes the largest centred square of an image, ``"squash"`` all of it.
@@ -78,7 +81,7 @@ def load(
         raise unknown("split", split, SPLIT_NAMES)
     decoding = Decoding(image_size, fit, on_bad_image, check_pixel_range(pixel_range))
     if is_address(address):
-        reader, info = open_address(address, split), DatasetInfo(address)
+        reader, info = open_address(locate(address, root), split), DatasetInfo(address)
     else:
         spec = dataset_spec(address)
         size = image_size or spec.image_size
@@ -152,7 +155,7 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
         return SplitStatus("download", "downloaded from the Hugging Face Hub when used")
     below = data_root(root)
     try:
-        reader = spec.locate(below, split) if spec else open_address(address, split)
+        reader = spec.locate(below, split) if spec else open_address(locate(address, root), split)
         identity = reader.identity() if reader else ""  # which opens the other split, too
     except NoSplit as error:
         return SplitStatus("missing", str(error))
@@ -171,6 +174,19 @@ def status(address: str, split: str, *, root: str | Path | None = None, image_si
 def is_address(address: str) -> bool:
     """Whether this is an address such as ``folder:PATH``, not the name of a set."""
     return address.partition(":")[0] in SCHEMES
+
+
+def locate(address: str, root: str | Path | None = None) -> str:
+    """An address; where nothing is there and it is below ``data``, the usual root, one below the root that is given.
+
+    >>> locate("folder:data/none", root="/sets"), locate("folder:none", root="/sets")
+    ('folder:/sets/none', 'folder:none')
+    """
+    scheme, _, place = address.partition(":")
+    first, *below = Path(place).parts or [""]
+    if scheme == "hf" or first != USUAL_ROOT or not below or is_there(Path(place)):
+        return address
+    return f"{scheme}:{data_root(root).joinpath(*below)}"
 
 
 def open_address(address: str, split: str) -> Reader:

@@ -40,10 +40,11 @@ COLUMNS = "id,path"
 
 @dataclass(frozen=True)
 class Embedded:
-    """Images embedded, and name and problem of those that could not be."""
+    """Images embedded, name and problem of those that could not be, and how many features were there already."""
 
     count: int
     refused: tuple[tuple[str, str], ...]
+    kept: int = 0
 
 
 def embed(
@@ -171,7 +172,7 @@ def _features(
 
     rows: list[dict[str, Any]] = []
     refused: list[tuple[str, str]] = []
-    count = 0
+    count = kept = 0
     while together := list(in_order(found, islice(items, batch), MAX_DECODERS)):
         new = [pixels for *_, pixels in together if isinstance(pixels, np.ndarray)]
         computed = iter(encoder.transform(torch.from_numpy(np.stack(new)), batch=batch) if new else ())
@@ -182,6 +183,7 @@ def _features(
                 known = next(computed) if features is None else features
                 rows.append({"id": number, "path": name, "stamp": stamp, "features": known})
         count += len(together)
+        kept += sum(features is not None for _, _, features, _ in together)
         progress(len(together))
         del together, new  # before the next images are decoded
     kinds = {
@@ -190,7 +192,7 @@ def _features(
         "stamp": pa.string(),
         "features": pa.list_(pa.float32(), encoder.feature_dim),
     }
-    facts = {"ocssl": json.dumps({"count": count, "refused": refused})}
+    facts = {"ocssl": json.dumps({"count": count, "refused": refused, "kept": kept})}
     return pa.Table.from_pylist(rows, pa.schema(kinds, facts)), count
 
 
@@ -221,7 +223,7 @@ def _finished(parts: Path) -> tuple[list[Path], int]:
 
 
 def _facts(part: pa.Schema) -> dict[str, Any]:
-    """The number of images of a part, as ``count``, and name and problem of each that was ``refused``."""
+    """The number of images of a part, as ``count``, those ``kept``, and name and problem of each ``refused``."""
     facts: dict[str, Any] = json.loads(part.metadata[b"ocssl"])
     return facts
 
@@ -259,7 +261,7 @@ def _join(places: list[Path], target: Path, made_by: dict[str, Any]) -> Embedded
                 writer.writerows([number, path, *features.astype(str)] for number, path, features in rows)
 
     atomic_write(target, {".npy": write_array, ".csv": write_csv}.get(target.suffix, write_parquet))
-    return Embedded(used, refused)
+    return Embedded(used, refused, sum(fact.get("kept", 0) for fact in facts))  # earlier parts do not say
 
 
 def _matrix(table: pa.Table) -> np.ndarray:

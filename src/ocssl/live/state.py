@@ -85,6 +85,10 @@ class StateFolder:
             check_place(self.path / "encoder", "encoder", "move it away, and the same command writes it again")
             if (self._index.exists() or self._index.is_symlink()) and not self._index.is_file():
                 raise ConfigError(f"'{self._index}' is not a regular file; move it away")
+            # Otherwise the last save would be the first to fail.
+            for folder in (self.path, self._checkpoints.path, self.path / "encoder"):
+                if folder.exists() and not os.access(folder, os.W_OK):
+                    raise ConfigError(f"'{folder}' cannot be written; make it writable, or choose another --state")
         except OcsslError:
             raise
         except (OSError, ValueError) as error:

@@ -121,6 +121,7 @@ class Result(BaseModel):
         plugins: modules outside ocssl that parts come from; None in results of earlier versions.
         warnings: warnings of the run.
         config: every setting by name, without folders of the machine: of ``init_from`` the name, and no ``data_root``.
+        backbone_settings: names of the settings of its backbone; empty in results of earlier versions.
         code: commit or version of the code.
     """
 
@@ -154,6 +155,7 @@ class Result(BaseModel):
     plugins: list[Plugin] | None = None
     warnings: list[str]
     config: Config
+    backbone_settings: list[str] = Field(default_factory=list)
     versions: dict[str, str]
     hardware: Annotated[dict[str, Any], AfterValidator(_counted)]
     code: str

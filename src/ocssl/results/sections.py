@@ -278,7 +278,8 @@ def floor_settings(result: Result, name: str) -> dict[str, Any]:
     fit = "squash" if result.protocol == "authors" else "crop"
     earlier = {"conv1_init": "kaiming", "eval_crops": 1, "fit": fit}  # of results that are older than these settings
     given = {**earlier, **result.config, **result.overrides}  # of init_from the name, without the seed
-    return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *ENCODERS.get(name, ()))})
+    encoder = (*ENCODERS[name], *result.backbone_settings) if name in ENCODERS else ()
+    return flat_settings({setting: given.get(setting) for setting in (*MEASURED, *encoder)})
 
 
 def _measured_like(result: Result, name: str) -> str:

@@ -5,6 +5,7 @@ Every folder, result file, row and legend takes its name from here.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from ocssl.memory import Memory
 from ocssl.options import default_of
 from ocssl.plugins import Plugin
 from ocssl.results.names import flat_settings
+from ocssl.results.result import read_result
 from ocssl.runs.config import RunConfig
 from ocssl.runs.presets import online_cost, resolve
 from ocssl.strategies import Strategy
@@ -31,11 +33,14 @@ COST_MARKS = ("bs", "b", "np")  # b_s, b and n_p in a file's name
 def experiment(config: RunConfig) -> dict[str, Any]:
     """The settings that make the experiment, whatever its seed and the machine it runs on.
 
-    Of a run that another starts from, the name counts, not where it lies.
+    Of a run that another starts from, the name in its result counts, not its folder; without a result, the folder's.
     """
     settings = {name: value for name, value in config.only("experiment").items() if name != "seed"}
     if config.init_from is not None:
-        settings["init_from"] = Path(config.init_from).name.removesuffix(f"-seed{config.learner.seed}")
+        name = Path(config.init_from).name
+        with contextlib.suppress(OSError):  # it is not finished, or not here
+            name = read_result(config.init_from).name
+        settings["init_from"] = name.removesuffix(f"-seed{config.learner.seed}")
     return settings
 
 

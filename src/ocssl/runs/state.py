@@ -172,6 +172,7 @@ def make_result(
         plugins=provenance.plugins,
         warnings=state.warnings,
         config=config.to_dict(),
+        backbone_settings=[*config.learner.parts().backbone.model_fields],
         versions=environment.versions(),
         hardware=environment.hardware(learner.train_state.device),
         code=environment.revision(),
