@@ -8,6 +8,7 @@ run goes on. A resumed run goes on under the name it had there.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
 from ocssl.common.files import NAME_BYTES, atomic_write, read_file
@@ -17,7 +18,23 @@ from ocssl.runs.config import RunConfig
 from ocssl.runs.folder import RunFolder
 
 
-class TensorBoardTracker:
+class Tracker(ABC):
+    """Takes numbers by name."""
+
+    @abstractmethod
+    def begin(self, config: RunConfig, folder: RunFolder) -> None:
+        """The run starts or goes on."""
+
+    @abstractmethod
+    def log(self, numbers: Mapping[str, float], samples: int) -> None:
+        """Numbers at a position of the stream."""
+
+    @abstractmethod
+    def end(self, summary: Mapping[str, float]) -> None:
+        """The run is over, or stops for now (with an empty summary)."""
+
+
+class TensorBoardTracker(Tracker):
     """Event files in the run's folder."""
 
     def __init__(self) -> None:
@@ -40,7 +57,7 @@ class TensorBoardTracker:
         self._writer.close()
 
 
-class WandbTracker:
+class WandbTracker(Tracker):
     """A W&B run, named after the folder."""
 
     def __init__(self) -> None:
@@ -64,7 +81,7 @@ class WandbTracker:
         self._run.finish()
 
 
-class MLflowTracker:
+class MLflowTracker(Tracker):
     """An MLflow run, named after the folder."""
 
     def __init__(self) -> None:
@@ -102,17 +119,12 @@ def remembered(folder: RunFolder, tracker: str, name: str) -> str:
     return known or name
 
 
-Tracker = TensorBoardTracker | WandbTracker | MLflowTracker
-KINDS: dict[str, Callable[[], Tracker]] = {
-    "tensorboard": TensorBoardTracker,
-    "wandb": WandbTracker,
-    "mlflow": MLflowTracker,
-}
+KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker, "mlflow": MLflowTracker}
 """By the name that the setting ``trackers`` has for them."""
 
 
 class Trackers:
-    """The trackers of a run, by name. In a process group only the main process has any."""
+    """The trackers of a run, by name; see :class:`Tracker`. In a process group only the main process has any."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = {name: KINDS[name]() for name in names if current().is_main}
@@ -127,7 +139,7 @@ class Trackers:
         self._each(lambda tracker: tracker.log(numbers, samples))
 
     def end(self, summary: Mapping[str, float]) -> None:
-        """The run is over, or stops for now (with an empty summary)."""
+        """The run is over, or stops for now."""
         self._each(lambda tracker: tracker.end(summary))
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
