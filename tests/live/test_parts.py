@@ -124,6 +124,18 @@ def test_a_path_from_the_working_folder_is_another_one_in_another_folder(
     assert [picture for _, picture in given] == [tmp_path / day / "one.png" for day in ("monday", "tuesday")]
 
 
+def test_a_listed_path_that_is_taken_again_leaves_no_negative_number_of_paths(tmp_path: Path) -> None:
+    path = tmp_path / "one.png"
+    path.write_bytes(b"")
+    with SeenIndex(tmp_path / "seen") as index:
+        paths = PathStream([f"{path}\n"] * 2, index)
+        (item,) = paths.take(1)
+        paths.ack(item, stamp="0 0", problem="it is empty")
+        path.write_bytes(png(0))  # so its second line is new
+        assert [item.picture for item in paths.take(1)] == [path]
+        assert paths.remaining == 0
+
+
 def test_a_picture_that_cannot_be_used_has_no_size(tmp_path: Path) -> None:
     (tmp_path / "half.png").write_bytes(png(0)[:60])
     for picture in (tmp_path / "gone.png", tmp_path / "half.png", b"", BadImage("it is broken")):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy
 import torch
+from PIL import Image
 
 from helpers.command import SHORT, Command, as_options
 from ocssl.evaluation.quality import colour_histogram
@@ -18,8 +19,6 @@ from ocssl.runs.folder import RunFolder
 
 
 def test_probe_notices_that_the_images_have_changed(ocssl: Command, tmp_path: Path, runs: list[Path]) -> None:
-    from PIL import Image
-
     for split, count in (("train", 20), ("test", 10)):
         for label in range(2):
             (tmp_path / "set" / split / str(label)).mkdir(parents=True)
@@ -55,6 +54,21 @@ def test_probe_keeps_numbers_of_several_crops_apart(ocssl: Command, runs: list[P
     assert len([*(run / "features").iterdir()]) == 2
     one, ten = (json.loads((run / "probes" / f"shapes{part}.json").read_text()) for part in ("", "-10-crops"))
     assert (one["crops"], ten["crops"], one["features_cached"], ten["features_cached"]) == (1, 10, False, True)
+
+
+def test_probe_keeps_numbers_of_two_folders_apart(ocssl: Command, runs: list[Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs[0], run, ignore=shutil.ignore_patterns("features", "probes"))
+    for name in ("a/b", "a-b"):
+        for split in ("train", "test"):
+            for label in range(2):
+                place = tmp_path / name / split / str(label)
+                place.mkdir(parents=True)
+                for number in range(10):
+                    Image.new("RGB", (8, 8), (200 * label, 10 * number, 100)).save(place / f"{number}.png")
+        assert ocssl("probe", run, "--dataset", f"folder:{tmp_path / name}", "-q")[0] == 0
+    measured = {json.loads(file.read_text())["dataset"] for file in (run / "probes").iterdir()}
+    assert measured == {f"folder:{tmp_path / name}" for name in ("a/b", "a-b")}
 
 
 def test_probe_keeps_features_of_another_precision_apart(runs: list[Path], tmp_path: Path) -> None:

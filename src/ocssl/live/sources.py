@@ -273,8 +273,8 @@ class PathStream(_Indexed):
 
     @property
     def remaining(self) -> int | None:
-        """Paths of a list that were not taken yet."""
-        return self._left
+        """Paths of a list that were not taken yet; one that is taken again, since its file has changed, counts once."""
+        return None if self._left is None else max(0, self._left)
 
     def ack(self, item: Item, *, stamp: str = "", problem: str | None = None) -> None:
         """Add the absolute path to the index."""

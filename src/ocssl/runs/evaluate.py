@@ -21,6 +21,7 @@ from ocssl.common.files import atomic_write, slug, writing
 from ocssl.data import authors
 from ocssl.errors import CheckpointError, DataError
 from ocssl.learner import Learner
+from ocssl.results.names import file_part
 from ocssl.runs.config import RunConfig
 from ocssl.runs.data import Splits, load_splits
 from ocssl.runs.folder import RunFolder, write_tensors
@@ -105,7 +106,7 @@ def evaluate_on(
             linear_seconds=probed - extracted,
             knn_seconds=time.perf_counter() - probed,
         )
-    file = slug(found.dataset) + (f"-{found.crops}-crops" if found.crops > 1 else "")
+    file = file_part(found.dataset) + (f"-{found.crops}-crops" if found.crops > 1 else "")
     place = folder.path / "probes" / f"{file}.json"
     with _warn_if_not_written(), writing(place):
         place.parent.mkdir(exist_ok=True)

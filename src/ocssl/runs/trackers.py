@@ -113,10 +113,10 @@ def recall(folder: RunFolder, tracker: str) -> str | None:
 
 def remembered(folder: RunFolder, tracker: str, name: str) -> str:
     """That name; the given one, kept for a resumed run, if there is none yet."""
-    known = recall(folder, tracker)
-    if known is None:
-        atomic_write(folder.path / f"{tracker}-run.txt", name + "\n")
-    return known or name
+    if known := recall(folder, tracker):
+        return known
+    atomic_write(folder.path / f"{tracker}-run.txt", name + "\n")
+    return name
 
 
 KINDS: dict[str, type[Tracker]] = {"tensorboard": TensorBoardTracker, "wandb": WandbTracker, "mlflow": MLflowTracker}
