@@ -109,7 +109,6 @@ class PaperTable:
     Attributes:
         source: the table of the paper with its published numbers.
         datasets: those of the paper; ``a->b`` trains on a and probes on b.
-        shows: what its cells are.
         protocols: those under which it is run.
     """
 

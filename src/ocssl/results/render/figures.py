@@ -82,7 +82,6 @@ def draw_lines(
 
     Args:
         best: position, height and label of a point to mark with a star.
-        log: whether the x axis is logarithmic.
         ticks: labels of the x axis by position.
     """
     need_matplotlib()
