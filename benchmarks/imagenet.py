@@ -25,7 +25,7 @@ from PIL import Image
 from ocssl import data
 from ocssl.data.formats.imagenet import customary_classes
 from ocssl.nn.resnet import ResNet18
-from ocssl.results.published import hyperparameters
+from ocssl.results.published import hyperparameter_lines
 from ocssl.strategies.base import REPLAY_BATCH
 
 SIDES = (500, 375)  # of a usual photograph of ILSVRC
@@ -88,8 +88,8 @@ def measure(root: Path, train: int, test: int) -> dict[str, float]:
 def estimate(found: dict[str, float], seconds_per_step: float | None) -> dict[str, Any]:
     """What the real set takes: the high budget, one run."""
     batch = STREAM_BATCH + REPLAY_BATCH
-    passes = int(hyperparameters("high", "cla-e", "simsiam", "imagenet100")["n_p"])
-    steps = passes * (int(TRAIN * (1 - HELD_OUT)) // STREAM_BATCH)
+    (paper,) = hyperparameter_lines("high", "cla-e", "simsiam", "imagenet100")
+    steps = int(paper["n_p"]) * (int(TRAIN * (1 - HELD_OUT)) // STREAM_BATCH)
     half = found["saved_bytes_per_view_fp32"] / 2  # kept in bf16
     return {
         "cache_gb": (TRAIN + TEST) * found["bytes_per_image"] / 1e9,

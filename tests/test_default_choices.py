@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ocssl.config import parse_learner
-from ocssl.results.published import hyperparameters
+from ocssl.results.published import choose_line, hyperparameter_lines
 from ocssl.results.tuned import read_tuned
 from ocssl.runs.presets import resolve
 
@@ -18,7 +18,8 @@ ROWS = ("cassle", "cassle-r", "finetune", "lump", "er", "minred", "cla-r", "cla-
 def test_the_learning_rate_is_the_one_tuned_for_the_strategy_and_the_size_of_its_batches(strategy: str) -> None:
     row = "er-fifo" if strategy == "er" else strategy
     method = None if strategy in ("scale", "osiris-r") else "simsiam"
-    low, high = (hyperparameters(budget, row, method, "cifar100") for budget in ("low", "high"))
+    lines = (hyperparameter_lines(budget, row, method, "cifar100") for budget in ("low", "high"))
+    low, high = (choose_line(of_budget, batch=None, passes=None) for of_budget in lines)
     assert low
     for paper in filter(None, (low, high)):  # the paper has no high budget for those that train on the stream alone
         config = parse_learner({"strategy": strategy, "batch": int(paper["b"])})

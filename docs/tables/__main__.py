@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import benchmarked
@@ -20,8 +21,8 @@ from ocssl.results.build import report_table, section_differences
 from ocssl.results.charts import chart_data
 from ocssl.results.claims import MAIN, claims
 from ocssl.results.render import write_report
-from ocssl.results.render.claim_plots import claims_figure
-from ocssl.results.render.figures import render_figure
+from ocssl.results.render.claim_plots import draw_claims
+from ocssl.results.render.figures import draw_figure, render
 from ocssl.results.render.markdown import claim_lines, to_markdown
 from ocssl.results.report import Report
 from ocssl.results.summary import summary
@@ -159,9 +160,9 @@ def figures(report: Report) -> dict[Path, str]:
     data = chart_data(report)
     drawn = {figure["name"]: figure for figure in data["figures"]}
     folder = ROOT / "docs" / "figures"
-    found = {name: render_figure(data, drawn[name], ["svg"])["svg"] for name in FIGURES}
-    found["claims"] = claims_figure(claims(report.store), ["svg"])["svg"]
-    return {folder / f"{name}.svg": content.decode() for name, content in found.items()}
+    draws = {name: partial(draw_figure, data, drawn[name]) for name in FIGURES}
+    draws["claims"] = partial(draw_claims, claims(report.store))
+    return {folder / f"{name}.svg": render(draw, ["svg"])["svg"].decode() for name, draw in draws.items()}
 
 
 def pages(report: Report) -> dict[Path, str]:

@@ -25,7 +25,7 @@ from ocssl.results import find_table, read_report, read_results, sections_of
 from ocssl.runs.naming import run_name
 from ocssl.runs.presets import resolve
 from ocssl.strategies.base import registry as strategies
-from ocssl.sweeps.driver import start_sweep
+from ocssl.sweeps.driver import run_sweeps
 from ocssl.sweeps.plan import read_sweep, shipped
 
 ROOT = Path(__file__).parents[2]
@@ -153,7 +153,7 @@ def test_the_page_of_many_views_fills_as_results_arrive(tmp_path: Path) -> None:
             (tmp_path / f"{number}-{seed}.json").write_text(json.dumps(content(final=final, **settings)))
     sweep = tmp_path / "tuning" / "multiview-shape"
     plan = read_sweep("multiview-shape")
-    start_sweep(plan, sweep, FakeEngine(), lambda line: None)
+    run_sweeps({sweep: plan}, FakeEngine(), lambda line: None)
     filled = fill()
     for row in parts.rows:
         assert f"| {row.label} |" in filled

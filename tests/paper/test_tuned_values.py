@@ -16,7 +16,7 @@ from ocssl.errors import ConfigError
 from ocssl.paper.tuned import keep_values, read_values
 from ocssl.results import find_table, read_result, read_results
 from ocssl.results.tuned import TunedFor, read_tuned, tuned_path
-from ocssl.sweeps.driver import start_sweep
+from ocssl.sweeps.driver import run_sweeps
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import parse_sweep, read_sweep
 
@@ -131,7 +131,7 @@ def test_the_published_values_are_those_that_the_sweeps_chose() -> None:
 def test_what_a_sweep_writes_is_what_a_table_takes(tmp_path: Path, ocssl: Ocssl) -> None:
     settings = {**find_table("smoke").row("cla-e").settings, "dataset": "shapes", "execution": "eager"}
     sweep = parse_sweep({"settings": settings, "space": {"lr": [0.07]}})
-    start_sweep(sweep, tmp_path / "sweep", make_engine(quiet=True), lambda line: None)
+    run_sweeps({tmp_path / "sweep": sweep}, make_engine(quiet=True), lambda line: None)
     words = ("paper", "run", "smoke", "--seeds", "0", "--dry-run", "--tuned", "sweep/best.yaml")
     code, said = ocssl(*words)
     assert code == 0, said

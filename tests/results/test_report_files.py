@@ -20,7 +20,7 @@ from ocssl.results import Report, read_report, read_result
 from ocssl.results.charts import chart_data
 from ocssl.results.names import STYLES, Style
 from ocssl.results.render import write_report
-from ocssl.results.render.figures import Line, draw_figure, draw_lines, render_figure
+from ocssl.results.render.figures import Line, draw_figure, draw_lines, render
 from ocssl.results.render.html import html_report
 from ocssl.results.render.markdown import markdown_report
 
@@ -99,7 +99,7 @@ def test_the_command_writes_everything_and_the_same_bytes_again(one: Path, tmp_p
     assert (place / "report.html").read_text() == html_report(again)
     assert "tables/high-simsiam-cifar100-clean.csv" in names
     data = chart_data(again)
-    for kind, content in render_figure(data, data["figures"][0], ["png", "svg", "pdf"]).items():
+    for kind, content in render(lambda: draw_figure(data, data["figures"][0]), ["png", "svg", "pdf"]).items():
         assert (place / "figures" / f"{data['figures'][0]['name']}.{kind}").read_bytes() == content
 
 
@@ -131,7 +131,7 @@ def test_bars_say_which_are_the_papers_and_where_its_protocol_is_another(
 
 
 def test_level_lines_of_one_strategy_are_told_apart(report: Report) -> None:
-    drawn = render_figure(*described(report, "stream-low-simsiam"), ["svg"])["svg"].decode()
+    drawn = render(lambda: draw_figure(*described(report, "stream-low-simsiam")), ["svg"])["svg"].decode()
     dashes = re.findall(rf"stroke-dasharray: ([^;]+);[^\"]*stroke: {STYLES['iid'].colour}", drawn)
     assert len(dashes) == 4  # two lines, also in the legend
     assert len(set(dashes)) == 2

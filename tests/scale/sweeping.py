@@ -23,6 +23,7 @@ from helpers import command
 from ocssl.engines import Engine, Job, JobResult
 from ocssl.sweeps.driver import read_started, run_sweeps
 from ocssl.sweeps.log import TrialLog
+from ocssl.sweeps.plan import Sweep
 
 SMALL: dict[str, object] = {
     "samples_per_class": 10,
@@ -62,11 +63,23 @@ ENVIRONMENT = {
 wait_for = partial(command.wait_for, seconds=300.0)
 
 
+def run_sweep(
+    sweep: Sweep,
+    folder: Path,
+    engine: Engine,
+    info: Callable[[str], None] = print,
+    *,
+    stop_at: float = float("inf"),
+) -> TrialLog:
+    """Begin a sweep, or go on with it, and complete it."""
+    return run_sweeps({folder: sweep}, engine, info, stop_at=stop_at)[folder]
+
+
 def resume_sweep(
     folder: Path, engine: Engine, info: Callable[[str], None] = print, *, stop_at: float = float("inf")
 ) -> TrialLog:
     """Complete the sweep in a folder."""
-    return run_sweeps({folder: read_started(folder)}, engine, info, stop_at=stop_at)[folder]
+    return run_sweep(read_started(folder), folder, engine, info, stop_at=stop_at)
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeping import SHAPES, FakeEngine, resume_sweep, write_sweep
+from sweeping import SHAPES, FakeEngine, resume_sweep, run_sweep, write_sweep
 from typer.testing import CliRunner
 
 from ocssl.cli import app
@@ -17,7 +17,6 @@ from ocssl.engines import make_engine
 from ocssl.errors import CheckpointError, ConfigError, MissingExtraError
 from ocssl.results.render.markdown import to_markdown
 from ocssl.runs.presets import resolve
-from ocssl.sweeps.driver import start_sweep
 from ocssl.sweeps.log import Trial, TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 from ocssl.sweeps.report import at_edges, best_yaml, is_logarithmic, plot_scores, trial_table
@@ -155,20 +154,20 @@ def test_diverged_trials_are_recorded_and_never_win_and_if_all_diverge_that_is_s
     quick = {"experiences": 2, "strategy": "er"}
     lines: list[str] = []
     plan = read_sweep(write_sweep(tmp_path / "a.yaml", quick, space={"lr": [1e30, 0.1]}))
-    log = start_sweep(plan, tmp_path / "some", QUIET, lines.append)
+    log = run_sweep(plan, tmp_path / "some", QUIET, lines.append)
     assert [trial.state for trial in log.trials] == ["failed", "done"]
     assert "failed: the loss became NaN or infinite" in lines[0]
     assert "lr: 0.1" in (tmp_path / "some" / "best.yaml").read_text()
     plan = read_sweep(write_sweep(tmp_path / "b.yaml", quick, space={"lr": [1e30]}))
     with pytest.raises(ConfigError, match=r"every configuration failed \(1\), the first because: the loss became NaN"):
-        start_sweep(plan, tmp_path / "none", QUIET)
+        run_sweep(plan, tmp_path / "none", QUIET)
     assert "failed" in (tmp_path / "none" / "table.md").read_text()
     assert not (tmp_path / "none" / "best.yaml").exists()
 
 
 def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path) -> None:
     plan = parse_sweep({"settings": SHAPES | {"experiences": 2, "strategy": "er"}, "space": {"lr": [0.1, 0.2]}})
-    start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    run_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
     file, log = tmp_path / "sweep" / "sweep.yaml", tmp_path / "sweep" / "trials.jsonl"
     whole, kept = file.read_text(), log.read_text()
     for before, after in (
@@ -197,7 +196,7 @@ def test_a_sweep_whose_file_was_changed_is_not_gone_on_with(tmp_path: Path) -> N
 def test_scores_of_one_kind_are_not_taken_for_another(tmp_path: Path) -> None:
     """With ``evaluate: each`` runs have Final and Avg, so their settings do not tell which one was the score."""
     settings = SHAPES | {"experiences": 2, "strategy": "er", "evaluate": "each"}
-    start_sweep(parse_sweep({"settings": settings, "space": {"lr": [0.1]}}), tmp_path / "sweep", QUIET)
+    run_sweep(parse_sweep({"settings": settings, "space": {"lr": [0.1]}}), tmp_path / "sweep", QUIET)
     file = tmp_path / "sweep" / "sweep.yaml"
     file.write_text(file.read_text().replace("score: final", "score: avg"))
     with pytest.raises(ConfigError, match=r"sweep\.yaml' was changed since trial 1"):
@@ -208,7 +207,7 @@ def test_a_grid_may_be_widened_on_any_side_and_only_what_is_new_is_tried(tmp_pat
     space = {"lr": [0.1, 0.2], "passes": [1, 2]}
     settings = {name: value for name, value in SHAPES.items() if name != "passes"} | {"experiences": 2}
     plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
-    first = start_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
+    first = run_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
     kept = {trial.number: (trial.values, trial.scores) for trial in first.trials}
     file = tmp_path / "sweep" / "sweep.yaml"
     file.write_text(file.read_text().replace("- 0.1\n", "- 0.05\n  - 0.1\n"))
@@ -223,7 +222,7 @@ def test_a_grid_may_try_single_configurations_besides_and_they_are_no_whole_row(
     space, extra = {"lr": [0.1, 0.2], "memory_size": [24, 32]}, [{"lr": 0.4, "memory_size": 24}]
     settings = {name: value for name, value in SHAPES.items() if name != "memory_size"} | {"experiences": 2}
     plan = parse_sweep({"settings": settings | {"strategy": "er"}, "space": space})
-    start_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
+    run_sweep(plan, tmp_path / "sweep", PRETENDING, lambda line: None)
     wider = plan.model_copy(update={"extra": extra})
     (tmp_path / "sweep" / "sweep.yaml").write_text(wider.to_yaml())
     lines: list[str] = []
@@ -241,7 +240,7 @@ def test_a_grid_may_try_single_configurations_besides_and_they_are_no_whole_row(
 def test_a_sweep_over_strategies_leaves_omega_out_where_it_is_not_read(tmp_path: Path) -> None:
     space = {"strategy": ["er", "cla-e"], "omega": [0.1, 1.0]}
     plan = parse_sweep({"settings": SHAPES | {"experiences": 2}, "space": space})
-    log = start_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
+    log = run_sweep(plan, tmp_path / "sweep", QUIET, lambda line: None)
     assert [(trial.values, trial.state) for trial in log.trials] == [
         ({"strategy": "er"}, "done"),
         ({"strategy": "cla-e", "omega": 0.1}, "done"),
@@ -326,10 +325,11 @@ def test_folders_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(ConfigError, match="exists and is not empty; choose another --output"):
-        start_sweep(plan, tmp_path / "full", QUIET)
+        run_sweep(plan, tmp_path / "full", QUIET)
     (tmp_path / "full" / "sweep.yaml").write_text(plan.to_yaml())
-    with pytest.raises(ConfigError, match="go on with it"):
-        start_sweep(plan, tmp_path / "full", QUIET)
+    outcome = CliRunner().invoke(app, ["sweep", "shapes-tuning", "-o", str(tmp_path / "full")])
+    assert isinstance(outcome.exception, ConfigError)
+    assert "go on with it" in str(outcome.exception)
     with pytest.raises(ConfigError, match="is not a sweep"):
         resume_sweep(tmp_path, QUIET)
 
@@ -338,7 +338,7 @@ def test_a_missing_package_is_named_before_anything_is_written(tmp_path: Path, m
     plan = parse_sweep({"search": "tpe", "trials": 2, "settings": SHAPES, "space": {"lr": [0.1, 0.2]}})
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtraError, match=r"need the package 'optuna': pip install 'ocssl\[scale\]'"):
-        start_sweep(plan, tmp_path / "sweep", QUIET)
+        run_sweep(plan, tmp_path / "sweep", QUIET)
     monkeypatch.setitem(sys.modules, "ray", None)
     words = ["sweep", "shapes-tuning", "--engine", "ray", "-o", str(tmp_path / "sweep")]
     outcome = CliRunner().invoke(app, words)

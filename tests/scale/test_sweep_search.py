@@ -23,6 +23,7 @@ from sweeping import (
     leave_nothing,
     midway,
     resume_sweep,
+    run_sweep,
     start,
     sweep,
     trials_of,
@@ -33,7 +34,7 @@ from sweeping import (
 from ocssl.common.signals import Interrupted
 from ocssl.engines import make_engine
 from ocssl.errors import ConfigError
-from ocssl.sweeps.driver import run_sweeps, start_sweep
+from ocssl.sweeps.driver import run_sweeps
 from ocssl.sweeps.log import TrialLog
 from ocssl.sweeps.plan import Sweep, parse_sweep, read_sweep
 
@@ -60,7 +61,7 @@ def search(plan: Sweep, folder: Path, engine: FakeEngine) -> TrialLog | None:
     try:
         if (folder / "sweep.yaml").exists():
             return resume_sweep(folder, engine, lambda line: None)
-        return start_sweep(plan, folder, engine, lambda line: None)
+        return run_sweep(plan, folder, engine, lambda line: None)
     except Interrupted:
         return None
 
@@ -99,7 +100,7 @@ def test_a_search_killed_at_any_moment_ends_as_if_nothing_had_happened(
 def test_sweeps_share_workers_and_end_as_they_would_alone(tmp_path: Path) -> None:
     plans = {name: parse_sweep({"space": {"lr": rates}}) for name, rates in (("a", [0.1, 0.2, 0.3]), ("b", [0.4, 5.0]))}
     for name, plan in plans.items():
-        start_sweep(plan, tmp_path / "alone" / name, FakeEngine(score), lambda line: None)
+        run_sweep(plan, tmp_path / "alone" / name, FakeEngine(score), lambda line: None)
     for stop in (None, 0, 1, 2, 3, 4):
         folders = {tmp_path / str(stop) / name: plan for name, plan in plans.items()}
         engine, lines = FakeEngine(score, 5, order=stop or 0, stop_after=stop), list[str]()
@@ -128,10 +129,10 @@ def test_a_search_that_ran_out_of_time_goes_on_as_if_nothing_had_happened(
 ) -> None:
     space = {"lr": [0.1, 0.2, 0.3], "omega": [0.1, 0.3, 1.0]}
     plan = parse_sweep({"search": search, "space": space} | ({"trials": 7} if search == "tpe" else {}))
-    whole = start_sweep(plan, tmp_path / "whole", FakeEngine(lambda config: config["lr"]), print)
+    whole = run_sweep(plan, tmp_path / "whole", FakeEngine(lambda config: config["lr"]), print)
     ticks = itertools.count()
     monkeypatch.setattr("ocssl.sweeps.driver.time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    none = start_sweep(plan, tmp_path / "late", FakeEngine(lambda config: config["lr"]), print, stop_at=0)
+    none = run_sweep(plan, tmp_path / "late", FakeEngine(lambda config: config["lr"]), print, stop_at=0)
     assert (none.best(), (tmp_path / "late" / "best.yaml").exists()) == (None, False)
     ticks = itertools.count()
     some = resume_sweep(tmp_path / "late", FakeEngine(lambda config: config["lr"]), print, stop_at=4)
@@ -152,7 +153,7 @@ def test_tpe_that_waits_for_scores_when_its_time_ends_is_not_over(
         ticks = itertools.count()
         monkeypatch.setattr("ocssl.sweeps.driver.time", SimpleNamespace(monotonic=ticks.__next__))
         folder = tmp_path / str(stop_at)
-        log = start_sweep(plan, folder, FakeEngine(lambda config: config["lr"], 2), print, stop_at=stop_at)
+        log = run_sweep(plan, folder, FakeEngine(lambda config: config["lr"], 2), print, stop_at=stop_at)
         is_whole = [trial.state for trial in log.trials] == ["done"] * 4
         assert (log.out_of_time, (folder / "best.yaml").exists()) == (not is_whole, is_whole)
         monkeypatch.undo()
@@ -191,7 +192,7 @@ def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
     quiet = make_engine(quiet=True)
     quick = {"experiences": 2, "checkpoint_samples": None}
     plan = read_sweep(write_sweep(tmp_path / "a.yaml", quick, search="tpe", trials=5, seeds=[0, 1], space=SPACE))
-    start_sweep(plan, tmp_path / "undisturbed", quiet, lambda line: None)
+    run_sweep(plan, tmp_path / "undisturbed", quiet, lambda line: None)
     lines = []
 
     def interrupt(line: str) -> None:
@@ -200,7 +201,7 @@ def test_an_interrupted_search_goes_on_as_it_would_have(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match="go on with: ocssl sweep --resume"):
-        start_sweep(plan, tmp_path / "disturbed", quiet, interrupt)
+        run_sweep(plan, tmp_path / "disturbed", quiet, interrupt)
     resume_sweep(tmp_path / "disturbed", quiet, lines.append)
     assert contents(tmp_path / "disturbed") == contents(tmp_path / "undisturbed")
     assert len(lines) == len(set(lines)) == 10

@@ -63,8 +63,6 @@ def affordable(
 
     Args:
         cost: CBP of one image in a step; a step is rounded up.
-        minibatches: of the stream.
-        smallest: the smallest batch there can be.
         batch, passes: fixed, where given.
 
     >>> affordable(270_000, Fraction(2), 4500, smallest=10, batch=None, passes=None)

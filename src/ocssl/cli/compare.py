@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +34,9 @@ def compare(
 
     if (path := next(filter(is_live, runs), None)) is not None:
         raise ConfigError(f"'{path}' is the state of a live learner, not a run; ocssl show '{path}' prints its numbers")
+    files = [run / "result.json" if run.is_dir() else run for run in runs]
     if plot is not None:
-        check_output(plot, plot_kind(plot), inputs=_result_files(runs), force=force)
+        check_output(plot, plot_kind(plot), inputs=files, force=force)
     found = {path.absolute(): read_result(path) for path in runs}
     title, groups = group_runs(found)
     lines = comparison_lines(groups)
@@ -47,7 +47,7 @@ def compare(
     if differences is not None:
         tables.append(differences_table(groups, differences))
     if output is not None:
-        write_csv(tables[-1], output, inputs=_result_files(runs), force=force)
+        write_csv(tables[-1], output, inputs=files, force=force)
     for table in tables:
         print_table(console, table)
     console.print(*LEGEND, style="dim")
@@ -58,7 +58,3 @@ def compare(
     if plot is not None:
         draw_lines(lines, plot)
         console.print(f"wrote {plot}")
-
-
-def _result_files(runs: Iterable[Path]) -> list[Path]:
-    return [run / "result.json" if run.is_dir() else run for run in runs]

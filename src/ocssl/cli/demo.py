@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,6 @@ from ocssl.common.files import atomic_write, check_output, writing
 from ocssl.errors import DataError, MissingExtraError, OcsslError
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from ocssl.engines import Job
     from ocssl.results import Result, Table
 
@@ -133,18 +130,18 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
     over = Event()
 
     def follow() -> None:
-        shown: Counter[TaskID] = Counter()  # lines of metrics
         with open_bars(TextColumn("{task.fields[probe]}")) as bars:
             tasks = {bars.add_task(job.name, total=images, probe=""): job for job in jobs}
+            shown = dict.fromkeys(tasks, 0)  # lines of metrics
             last = False
             while not last:
                 last = over.wait(0.5)
                 for task, job in tasks.items():
                     new = RunFolder(job.folder).metrics.read()[shown[task] :]
                     shown[task] += len(new)
-                    for line in (line for line in new if line["samples"]):
+                    for line in new:
                         bars.update(task, completed=line["samples"])
-                        if line["kind"] == "probe":
+                        if line["kind"] == "probe" and line["samples"]:
                             bars.update(task, probe=f"probe {line['linear']:4.1f} %")
                             if not bars.console.is_terminal:
                                 bars.console.print(f"{job.name}: {line['samples']} images, {line['linear']:.1f} %")

@@ -46,7 +46,7 @@ def sweep(
     from ocssl.engines import make_engine
     from ocssl.results.render.terminal import print_table
     from ocssl.runs.config import read_settings
-    from ocssl.sweeps.driver import go_on, read_started, run_sweeps, start_sweep
+    from ocssl.sweeps.driver import go_on, read_started, run_sweeps
     from ocssl.sweeps.plan import read_sweep
     from ocssl.sweeps.report import trial_table
 
@@ -60,11 +60,12 @@ def sweep(
         if output is not None or settings or config is not None:
             raise ConfigError("a resumed sweep keeps its folder and settings; leave --output, --config and --set out")
         place, plan = resume, read_started(resume)
-        log = run_sweeps({place: plan}, pool, info, stop_at=stop_at)[place]
     else:
         plan = read_sweep(str(file), assignments(settings or []), read_settings(config) if config else None)
         place = output or Path("sweeps") / Path(str(file)).stem
-        log = start_sweep(plan, place, pool, info, stop_at=stop_at)
+        if (place / "sweep.yaml").exists():
+            raise ConfigError(f"'{place}' has a sweep; go on with it ({go_on(place)}) or choose another --output")
+    log = run_sweeps({place: plan}, pool, info, stop_at=stop_at)[place]
     print_table(plain_console(), trial_table(plan, log))
     if log.out_of_time:
         total = max(plan.trials or 0, len(log.trials))

@@ -25,10 +25,7 @@ class TableRun:
     """One result that a table needs.
 
     Attributes:
-        label: the run in a few words.
         dataset: what it is measured on; ``a->b`` for an encoder trained on a and probed on b.
-        config: of the run, its seed included.
-        folder: of the run.
     """
 
     label: str

@@ -52,8 +52,7 @@ Best = Mapping[tuple[str, str], set[str]]
 def report_table(section: Section, *, costs: bool = True) -> Table:
     """Ours, the paper's, the difference and the tuned, k-NN and forgetting, in the columns that are not empty.
 
-    Args:
-        costs: whether seeds, CBP and time have columns.
+    With ``costs`` also seeds, CBP and time.
     """
     best = _best(section)
     shown = (*section.rows, *section.floors)

@@ -83,7 +83,6 @@ class Claim:
     """A claim of the paper and what results say of it.
 
     Attributes:
-        text: the claim.
         comparisons: those that were run.
         beside: others, by another measure, that do not count for the answer.
         limit: what differences are compared with.

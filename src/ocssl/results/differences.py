@@ -18,13 +18,7 @@ LEAST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference over common seeds and its t-interval.
-
-    Attributes:
-        mean: first less second, in the unit of the values.
-        low, high: ends of the interval; infinite for a single seed.
-        n: common seeds.
-    """
+    """A mean difference over n common seeds, and the ends of its t-interval, which are infinite for a single seed."""
 
     mean: float
     low: float
@@ -81,11 +75,7 @@ def seed_mean(values: Mapping[int, float]) -> float:
 
 @cache
 def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t distribution, by bisection of its distribution function.
-
-    Args:
-        probability: from 0.5 to below 1.
-        freedom: degrees of freedom, at least 1.
+    """The quantile of Student's t distribution for a probability of at least 0.5, by bisection.
 
     >>> round(t_quantile(0.975, 2), 4)
     4.3027

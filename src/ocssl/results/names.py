@@ -9,6 +9,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from ocssl.common.console import short_value
+from ocssl.common.files import slug
 from ocssl.results.published import read_yaml
 
 MAX_PART_BYTES = 60  # of one part of a file name; file systems take 255 in all
@@ -104,7 +105,7 @@ def file_part(name: str) -> str:
     ('cifar100-to-svhn', 'folder-my-frames-9812')
     """
     plain = name.replace("->", "-to-")
-    part = _cut(re.sub(r"[\W_]", "-", plain))
+    part = slug(re.sub(r"[\W_]", "-", plain), MAX_PART_BYTES)
     return part if part == plain else f"{part}-{crc32(name.encode(errors='replace')) % 65536:04x}"
 
 
@@ -114,7 +115,7 @@ def dashed(text: str) -> str:
     >>> dashed("CIFAR-100, NVIDIA H200")
     'cifar-100-nvidia-h200'
     """
-    return _cut(re.sub(r"[\W_]+", "-", text.lower()).strip("-"))
+    return slug(re.sub(r"[\W_]+", "-", text.lower()).strip("-"), MAX_PART_BYTES)
 
 
 def without_folders(text: str) -> str:
@@ -124,7 +125,3 @@ def without_folders(text: str) -> str:
     "cannot read 'a.png': no space"
     """
     return ABSOLUTE_FOLDERS.sub("", text)
-
-
-def _cut(name: str) -> str:
-    return name.encode(errors="replace")[:MAX_PART_BYTES].decode(errors="ignore")

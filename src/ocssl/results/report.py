@@ -25,8 +25,6 @@ class Report:
     Attributes:
         sections: the paper's tables in its order, then the unlisted experiments.
         problems: files that need attention; what they hold entered no number.
-        store: what the folder holds.
-        folder: of the results.
     """
 
     title: str

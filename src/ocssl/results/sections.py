@@ -161,9 +161,6 @@ def best_groups(groups: Mapping[str, Group], number: str) -> set[str]:
     """The groups with the highest number, as :func:`ocssl.results.differences.best_rows` finds them.
 
     There are none where groups were measured in different ways, had different budgets or saw different streams.
-
-    Args:
-        number: ``final``, ``avg``, ``knn_final`` or ``knn_avg``.
     """
     values = {name: getattr(group, number) for name, group in groups.items() if getattr(group, number)}
     results = [run.result for name in values for run in groups[name].runs.values()]

@@ -80,7 +80,6 @@ class TableColumn:
     Attributes:
         group: heading above it and its neighbours of the same group.
         note: explains the title.
-        align: side on which its cells stand.
     """
 
     title: str
@@ -103,7 +102,6 @@ class TableRow:
     """A row of a table.
 
     Attributes:
-        values: one for each column.
         ranked: whether it is compared with others; rows that are not are in italics.
         bold: whether a terminal prints it in bold.
         style: its key in :data:`ocssl.results.names.STYLES`.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ocssl.registry import unknown
 from ocssl.results.names import row_label, row_name
-from ocssl.results.published import hyperparameters, read_yaml
+from ocssl.results.published import choose_line, hyperparameter_lines, read_yaml
 from ocssl.results.result import PROTOCOLS, Block, Protocol, Result, trained_on
 
 Settings = Mapping[str, Any]
@@ -79,9 +79,8 @@ class PaperRow:
         """The paper's b, n_p, lr and ω for the row, as text; empty where the paper has none."""
         given, base = self.settings, trained_on(dataset).partition(":")[0]
         name = row_name(self.strategy, given.get("memory"))
-        return hyperparameters(
-            given.get("budget"), name, given.get("method"), base, given.get("batch"), given.get("passes")
-        )
+        lines = hyperparameter_lines(given.get("budget"), name, given.get("method"), base)
+        return choose_line(lines, given.get("batch"), given.get("passes"))
 
     @property
     def tuning(self) -> dict[str, list[float | bool]]:
@@ -110,7 +109,6 @@ class PaperTable:
     Attributes:
         source: the table of the paper with its published numbers.
         datasets: those of the paper; ``a->b`` trains on a and probes on b.
-        shows: what its cells are.
         protocols: those under which it is run.
     """
 

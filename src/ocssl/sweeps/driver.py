@@ -27,21 +27,6 @@ from ocssl.sweeps.report import best_yaml, trial_table
 from ocssl.sweeps.search import import_optuna, next_trials
 
 
-def start_sweep(
-    sweep: Sweep,
-    output: str | Path,
-    engine: Engine,
-    info: Callable[[str], None] = print,
-    *,
-    stop_at: float = float("inf"),
-) -> TrialLog:
-    """Begin a sweep in an empty or new folder and complete it; the arguments are those of :func:`run_sweeps`."""
-    folder = Path(output)
-    if (folder / "sweep.yaml").exists():
-        raise ConfigError(f"'{folder}' has a sweep; go on with it ({go_on(folder)}) or choose another --output")
-    return run_sweeps({folder: sweep}, engine, info, stop_at=stop_at)[folder]
-
-
 def run_sweeps(
     sweeps: Mapping[Path, Sweep],
     engine: Engine,

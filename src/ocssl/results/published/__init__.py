@@ -50,18 +50,10 @@ def hyperparameter_lines(budget: str | None, row: str, method: str | None, datas
 
 
 def choose_line(lines: Sequence[dict[str, str]], batch: int | None, passes: int | None) -> dict[str, str]:
-    """The line with these b and n_p, where they are given and there is one; of several the one with the largest b."""
-    fitting = [line for line in lines if batch in (None, int(line["b"])) and passes in (None, int(line["n_p"]))]
-    return max(fitting or lines, key=lambda line: int(line["b"]), default={})
+    """The line with these b and n_p, where they are given and there is one; of several the one with the largest b.
 
-
-@cache
-def hyperparameters(
-    budget: str | None, row: str, method: str | None, dataset: str, batch: int | None = None, passes: int | None = None
-) -> dict[str, str]:
-    """The paper's b, n_p, lr and ω of a strategy, as text; empty where the paper has none.
-
-    >>> hyperparameters("low", "iid", "simsiam", "cifar100", passes=3)["b"]
+    >>> choose_line(hyperparameter_lines("low", "iid", "simsiam", "cifar100"), batch=None, passes=3)["b"]
     '10'
     """
-    return choose_line(hyperparameter_lines(budget, row, method, dataset), batch, passes)
+    fitting = [line for line in lines if batch in (None, int(line["b"])) and passes in (None, int(line["n_p"]))]
+    return max(fitting or lines, key=lambda line: int(line["b"]), default={})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ocssl.common.files import atomic_write, check_output, writing
 from ocssl.errors import ConfigError, DataError
@@ -13,14 +15,17 @@ from ocssl.registry import unknown
 from ocssl.results.build import report_table
 from ocssl.results.charts import chart_data
 from ocssl.results.claims import claims
-from ocssl.results.render.claim_plots import claims_figure
-from ocssl.results.render.figures import FIGURE_FORMATS, need_matplotlib, render_figure
+from ocssl.results.render.claim_plots import draw_claims
+from ocssl.results.render.figures import FIGURE_FORMATS, draw_figure, need_matplotlib, render
 from ocssl.results.render.html import html_report, to_html
 from ocssl.results.render.latex import latex_report, to_latex
 from ocssl.results.render.markdown import markdown_report, to_markdown
 from ocssl.results.render.terminal import print_table, sparkline, to_rich
 from ocssl.results.report import Report
 from ocssl.results.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "print_table", "sparkline", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich"]
 __all__ += ["write_csv", "write_report"]
@@ -48,24 +53,26 @@ def write_report(
     if place.exists() and not place.is_dir():
         raise ConfigError(f"'{place}' is not a folder; choose another --output")
     kinds = [kind for kind in FIGURE_FORMATS if kind in formats]
+    figures: dict[str, Callable[[], Figure]] = {}
     if kinds:
         need_matplotlib()
-    data = chart_data(report) if kinds else {"figures": []}
-    figures = [figure for figure in data["figures"] if figure["kind"] != "matrix"]  # matrices are on the page only
-    answered = [claim for claim in claims(report.store) if claim.has_differences] if kinds else []
-    drawn = [figure["name"] for figure in figures] + (["claims"] if answered else [])
+        data, answered = chart_data(report), claims(report.store)
+        for figure in data["figures"]:
+            if figure["kind"] != "matrix":  # matrices are on the page only
+                figures[figure["name"]] = partial(draw_figure, data, figure)
+        if any(claim.has_differences for claim in answered):
+            figures["claims"] = partial(draw_claims, answered)
     tables = {f"tables/{part.id}.csv": to_csv(report_table(part)) for part in report.sections if "csv" in formats}
     pages = {"report.html": "html", "report.md": "markdown", "tables.tex": "latex"}
     names = {name: kind for name, kind in pages.items() if kind in formats} | dict.fromkeys(tables, "csv")
-    names |= {f"figures/{name}.{kind}": kind for name in drawn for kind in kinds}
+    names |= {f"figures/{name}.{kind}": kind for name in figures for kind in kinds}
     inputs = [file.path for file in report.files]
     for name, kind in names.items():  # before anything is drawn
         check_output(place / name, kind, inputs=inputs, force=force, columns=tables.get(name, ""))
-    contents = {figure["name"]: render_figure(data, figure, kinds) for figure in figures}
-    if answered:
-        contents["claims"] = claims_figure(answered, kinds)
     files: dict[str, bytes | str] = {
-        f"figures/{name}.{kind}": content for name, of in contents.items() for kind, content in of.items()
+        f"figures/{name}.{kind}": content
+        for name, draw in figures.items()
+        for kind, content in render(draw, kinds).items()
     }
     if "html" in formats:
         files["report.html"] = html_report(report)

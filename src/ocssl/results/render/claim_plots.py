@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from ocssl.results.claims import Claim, Comparison
-from ocssl.results.render.figures import INK, MUTED, render, stacked_figure
+from ocssl.results.render.figures import INK, MUTED, stacked_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,11 +50,6 @@ def _drawn(one: Comparison, limit: float, low: float, span: float) -> str:
         f'<span class="scale {mark}" style="{places}" aria-hidden="true"><i></i><b></b></span>'
         f"<span>{escape(one.points)}</span></dd>"
     )
-
-
-def claims_figure(answered: Sequence[Claim], formats: Sequence[str]) -> dict[str, bytes]:
-    """The differences behind claims, a plot for each claim, as ``png``, ``svg`` or ``pdf``, by format."""
-    return render(lambda: draw_claims(answered), formats)
 
 
 def draw_claims(answered: Sequence[Claim]) -> Figure:

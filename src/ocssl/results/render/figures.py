@@ -82,7 +82,6 @@ def draw_lines(
 
     Args:
         best: position, height and label of a point to mark with a star.
-        log: whether the x axis is logarithmic.
         ticks: labels of the x axis by position.
     """
     need_matplotlib()
@@ -151,13 +150,8 @@ def plot_lines(axes: Axes, lines: Sequence[Line]) -> None:
             axes.fill_between(line.x, line.low, line.high, alpha=0.13, lw=0, **colour)
 
 
-def render_figure(data: Values, figure: Values, formats: Sequence[str]) -> dict[str, bytes]:
-    """A figure of :func:`ocssl.results.charts.chart_data` as ``png``, ``svg`` or ``pdf``, by format."""
-    return render(lambda: draw_figure(data, figure), formats)
-
-
 def render(draw: Callable[[], Figure], formats: Sequence[str]) -> dict[str, bytes]:
-    """What a function draws, in our style, by format."""
+    """What a function draws, in our style, as ``png``, ``svg`` or ``pdf``, by format."""
     import matplotlib
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 

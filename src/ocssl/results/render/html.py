@@ -53,11 +53,7 @@ def html_report(report: Report) -> str:
 
 
 def to_html(table: Table, names: Names | None = None) -> str:
-    """The table alone, without its title and notes.
-
-    Args:
-        names: of runs, which their numbers open on the page; without it numbers open nothing.
-    """
+    """The table alone, without its title and notes; its numbers open the runs that have names."""
     groups = "".join(
         f'<th colspan="{len(list(together))}" scope="colgroup">{escape(group)}</th>'
         for group, together in groupby(table.columns, key=lambda column: column.group)
