@@ -86,6 +86,12 @@ def test_words_that_contradict_a_table_are_refused(tmp_path: Path, ocssl: Ocssl,
     assert (code, sentence in said) == (2, True), said
 
 
+def test_an_empty_data_set_is_an_unknown_one(ocssl: Ocssl) -> None:
+    for words in (("show",), ("run", "--dry-run")):
+        code, said = ocssl("paper", words[0], "smoke", "--dataset", "", *words[1:])
+        assert (code, "unknown data set ''" in said) == (2, True), said
+
+
 def test_settings_that_a_row_cannot_be_run_with_are_refused_before_the_first_run(tmp_path: Path, ocssl: Ocssl) -> None:
     code, said = ocssl("paper", "run", "smoke", "--seeds", "0", "-q", "--set", "batch=18")
     assert code == 2

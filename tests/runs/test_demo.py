@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import signal
+import threading
 import time
 
 import pytest
 import torch
 from PIL import Image
 
-from ocssl.cli.demo import QUICK, RUNS, SETTINGS, STREAM
+from ocssl.cli.demo import QUICK, RUNS, SETTINGS, STREAM, _bars
 from ocssl.data.shapes import CLASSES
+from ocssl.engines import Job
 from ocssl.results import read_result
 from ocssl.runs.data import load_splits, make_schedule
 from ocssl.runs.naming import run_name
@@ -103,6 +105,16 @@ def test_other_commands_read_its_folder(ocssl_module, folder):
     assert "CLA-E" in out
     code, out, err = ocssl_module("report", folder, "-o", ocssl_module.folder / "report", "--format", "markdown")
     assert (code, err) == (0, "")
+
+
+def test_a_bar_waits_for_metrics_that_cannot_be_read(tmp_path, monkeypatch):
+    """A resumed run cuts damaged metrics soon."""
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    (tmp_path / "metrics.jsonl").write_text("garbage\n")
+    with _bars([Job("run", {}, tmp_path)], images=10):
+        pass
+    assert not raised
 
 
 @pytest.mark.slow

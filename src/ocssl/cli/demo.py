@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
@@ -14,7 +14,7 @@ import typer
 from ocssl.cli.flags import ForceOption
 from ocssl.common.console import open_bars
 from ocssl.common.files import atomic_write, check_output, writing
-from ocssl.errors import DataError, MissingExtraError, OcsslError
+from ocssl.errors import CheckpointError, DataError, MissingExtraError, OcsslError
 
 if TYPE_CHECKING:
     from ocssl.engines import Job
@@ -137,7 +137,9 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
             while not last:
                 last = over.wait(0.5)
                 for task, job in tasks.items():
-                    new = RunFolder(job.folder).metrics.read()[shown[task] :]
+                    new: list[dict[str, Any]] = []
+                    with suppress(CheckpointError, OSError):  # a run that is resumed cuts damaged metrics
+                        new = RunFolder(job.folder).metrics.read()[shown[task] :]
                     shown[task] += len(new)
                     for line in new:
                         bars.update(task, completed=line["samples"])

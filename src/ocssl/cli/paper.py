@@ -135,7 +135,7 @@ def show(
 
     console, paper, store = plain_console(), find_table(table), _open(results)
     sections = sections_of(store, paper)
-    wanted = dataset and _known_dataset(sections, dataset)
+    wanted = None if dataset is None else _known_dataset(sections, dataset)
     found = [one for one in sections if wanted in (None, one.dataset) and protocol in (None, one.protocol)]
     filled = [section for section in found if section.content]
     tables = [terminal_table(section) for section in filled or found[:1]]
