@@ -116,6 +116,17 @@ def test_sweeps_share_workers_and_end_as_they_would_alone(tmp_path: Path) -> Non
             assert contents(tmp_path / str(stop) / name) == contents(tmp_path / "alone" / name)
 
 
+def test_sweeps_in_folders_of_one_name_do_not_take_each_others_results(tmp_path: Path) -> None:
+    plans = {tmp_path / name / "er": parse_sweep({"space": {"lr": [lr]}}) for name, lr in (("a", 0.1), ("b", 0.4))}
+    lines: list[str] = []
+    logs = run_sweeps(plans, FakeEngine(score, 2), lines.append)
+    assert {path: [trial.values for trial in log.trials] for path, log in logs.items()} == {
+        tmp_path / "a" / "er": [{"lr": 0.1}],
+        tmp_path / "b" / "er": [{"lr": 0.4}],
+    }
+    assert all(any(line.startswith(f"{path}, trial 1") for line in lines) for path in plans)
+
+
 def test_a_sweep_whose_runs_all_fail_does_not_keep_another_from_its_end(tmp_path: Path) -> None:
     plans = {tmp_path / name: parse_sweep({"space": {"lr": [lr]}}) for name, lr in (("bad", 5.0), ("good", 0.1))}
     with pytest.raises(ConfigError, match=r"bad, every configuration failed \(1\), the first because: diverged"):

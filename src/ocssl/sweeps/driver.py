@@ -58,7 +58,9 @@ def run_sweeps(
         for folder in new:
             with writing(folder):
                 atomic_write(folder / "sweep.yaml", sweeps[folder].to_yaml())
-        searches = [_Search(sweep, folder, is_alone=len(sweeps) == 1) for folder, sweep in sweeps.items()]
+        differ = len({folder.name for folder in sweeps}) == len(sweeps)
+        prefixes = {folder: f"{folder.name if differ else folder}, " for folder in sweeps if len(sweeps) > 1}
+        searches = [_Search(sweep, folder, prefixes.get(folder, "")) for folder, sweep in sweeps.items()]
         _run(searches, engine, info, stop_at)
         return {search.folder: search.log for search in searches}
 
@@ -80,14 +82,14 @@ class _Search:
     """A sweep under way.
 
     Args:
-        is_alone: whether no other sweep runs beside it, so that its runs need not name it.
+        prefix: of the names of its runs, which tells them from those of sweeps beside it.
     """
 
-    def __init__(self, sweep: Sweep, folder: Path, *, is_alone: bool) -> None:
+    def __init__(self, sweep: Sweep, folder: Path, prefix: str) -> None:
         self.folder = folder
         self.log = TrialLog(folder / "trials.jsonl")
         self._sweep = sweep
-        self._prefix = "" if is_alone else f"{folder.name}, "
+        self._prefix = prefix
         self._begun: dict[str, tuple[Trial, int]] = {}
         _check_unchanged(sweep, folder, self.log)
 
