@@ -242,6 +242,13 @@ def test_only_what_starts_from_a_run_waits_for_it(tmp_path: Path) -> None:
     assert "which it starts from, is not finished" in str(ended[-1].error)
 
 
+def test_runs_begin_seed_by_seed_and_the_longest_first(tmp_path: Path) -> None:
+    rows = find_table("passes-simsiam").select(["cla-e"])
+    plan = make_plan(Store(), rows, "cifar100", "clean", [1, 0], runs=tmp_path)
+    began = [(run.config.learner.seed, run.config.learner.batch, run.config.learner.passes) for run in plan.to_run]
+    assert began == [(seed, *cost) for seed in (0, 1) for cost in ((138, 6), (138, 3), (138, 1), (30, 1))]
+
+
 def test_tables_that_share_a_run_train_it_once(tmp_path: Path) -> None:
     plans = [
         make_plan(Store(), find_table(name).select(["er-fifo"]), dataset, "clean", [0], runs=tmp_path)

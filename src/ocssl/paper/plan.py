@@ -17,7 +17,7 @@ from ocssl.results.tuned import TunedValues
 from ocssl.runs.config import RunConfig, merged, unread
 from ocssl.runs.folder import RunFolder
 from ocssl.runs.naming import experiment_key, run_name
-from ocssl.runs.presets import resolve
+from ocssl.runs.presets import online_cost, resolve
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,12 @@ class TableRun:
         """The run that must be finished before this one."""
         return Path(self.config.init_from) if self.config.init_from else None
 
+    @property
+    def cost(self) -> float:
+        """Samples that all passes train on, for each image of the stream."""
+        stream_batch, batch, passes = online_cost(self.config)
+        return batch * passes / stream_batch
+
     def is_in(self, store: Store) -> bool:
         """Whether a store has its result already."""
         return store.has(experiment_key(self.config), self.dataset, self.config.learner.seed)
@@ -72,15 +78,22 @@ class TablePlan:
 
     @property
     def to_run(self) -> tuple[TableRun, ...]:
-        """One run for each folder that is to be trained, those that start from another run last.
+        """One run for each folder that is to be trained, in the order in which they begin.
 
-        A run that is also probed on another set stands for the one that is not: its result has both.
+        Runs that others start from are first, and those others last. The rest goes seed by seed, so that tables fill
+        evenly, and the longest first, so that no worker is left with a long one at the end. A run that is also probed
+        on another set stands for the one that is not: its result has both.
         """
         runs: dict[Path, TableRun] = {}
         for run in (*self.first, *self.missing):
             if run.folder not in runs or probed_on(run.dataset):
                 runs[run.folder] = run
-        return tuple(sorted(runs.values(), key=lambda run: run.starts_from is not None))
+        first = {run.folder for run in self.first}
+
+        def order(run: TableRun) -> tuple[bool, bool, int, float]:
+            return run.starts_from is not None, run.folder not in first, run.config.learner.seed, -run.cost
+
+        return tuple(sorted(runs.values(), key=order))
 
 
 def join_plans(plans: Iterable[TablePlan]) -> TablePlan:
@@ -165,7 +178,7 @@ def make_plan(
     changes: Settings | None = None,
     runs: Path = Path("runs"),
 ) -> TablePlan:
-    """The runs of these rows, ordered by seed, so that a table fills evenly; see :func:`configure`.
+    """The runs of these rows, ordered by seed; see :func:`configure`.
 
     >>> from ocssl.results.tables import find_table
     >>> rows = find_table("high-simsiam").select(["er-fifo", "random"])
