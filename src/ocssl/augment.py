@@ -300,7 +300,7 @@ def fixed_crops(images: Tensor, count: int) -> Iterator[Tensor]:
     >>> right.flatten().tolist()
     [1.0, 0.0, 3.0, 2.0]
     """
-    if count not in range(1, MAX_CROPS + 1):
+    if not hasattr(count, "__index__") or count not in range(1, MAX_CROPS + 1):
         raise ConfigError(f"crops must be a whole number from 1 to {MAX_CROPS}, not {shown(count)}")
     height, width = images.shape[-2:]
     rows, columns = ((slice(round(n * 7 / 8)), slice(n - round(n * 7 / 8), n)) for n in (height, width))

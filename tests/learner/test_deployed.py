@@ -138,7 +138,7 @@ def test_one_crop_is_the_image_itself_to_the_bit() -> None:
     with torch.no_grad():
         expected = network(learner.train_state.augment.normalize(images)).numpy()
     assert learner.transform(images, crops=1).tobytes() == learner.transform(images).tobytes() == expected.tobytes()
-    for bad in (0, 11, 1.5):
+    for bad in (0, 11, 1.5, 2.0):
         with pytest.raises(ConfigError, match="crops must be a whole number from 1 to 10"):
             learner.transform(images, crops=bad)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -360,6 +361,15 @@ def test_reference_images_hold_an_encoder_back_that_forgets_them(ordered: Path, 
     (tmp_path / "few" / "1.png").write_bytes((ordered / "0000.png").read_bytes())
     with pytest.raises(DataError, match="has 1 usable image; a reference needs at least 50"):
         quiet_learn(ordered, tmp_path / "other", reference=str(tmp_path / "few"), **options)
+
+
+def test_going_back_for_want_of_agreement_names_the_agreement(ordered: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    options = {"lr": 0.001, "check_every": 100, "least_agreement": 1.0, "reference": str(ordered)}
+    quiet_learn(ordered, tmp_path / "state", info=lines.append, **options)
+    backs = [line for line in lines if "learning goes back" in line]
+    assert backs
+    assert all(re.search(r": the agreement with the start is [\d.]+ %, below 100.0 %;", b) for b in backs)
 
 
 def test_every_encoder_sees_the_reference_images_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,8 @@ class Gate:
         if not judged.keeps_up(self._published):
             self._published = self._start
         gain, margin = judged.compare(now, self._best)
-        fit = learned and judged.keeps_up(now) and judged.agreement(now) >= self._needed(learner)
+        agreement, needed = judged.agreement(now), self._needed(learner)
+        fit = learned and judged.keeps_up(now) and agreement >= needed
         if fit and gain >= -margin:
             self._published, self._waited = now, 0
             if gain >= 0:
@@ -204,9 +205,12 @@ class Gate:
         clear = gain < -CLEARLY * margin
         if last or not self.active or not (clear or self._waited >= PATIENCE):
             return learner, None
-        return self.go_back(
-            learner, judged.sentence(now, self._best) if learned else "no share of what was learned helps"
-        )
+        why = judged.sentence(now, self._best)
+        if not learned:
+            why = "no share of what was learned helps"
+        elif agreement < needed and not clear:  # the score may have risen
+            why = f"the agreement with the start is {agreement:.1%}, below {needed:.1%}".replace("%", " %")
+        return self.go_back(learner, why)
 
     def go_back(self, learner: Learner, why: str) -> tuple[Learner, str]:
         """The learner at its best moment so far, with half the learning rate, and a sentence that says so."""
