@@ -33,9 +33,9 @@ from ocssl.imaging import Fit, check_pixel_range
 from ocssl.memory import Memory
 from ocssl.methods import Method, MultiCrop
 from ocssl.nn import backbones
-from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, validate
+from ocssl.options import Declared, Options, Pair, combine, declared, default_of, setting, unknown_setting, validate
 from ocssl.plugins import Plugin, describe, explain
-from ocssl.registry import Registry, unknown
+from ocssl.registry import Registry
 from ocssl.strategies import Strategy
 from ocssl.strategies.base import SMALL_BATCH, ByBatch
 
@@ -450,7 +450,7 @@ def _refused(name: str, chosen: Mapping[str, Any]) -> ConfigError:
     """Why a setting cannot be given: nothing has it, or none of the parts chosen here."""
     known = settings()
     if name not in known:
-        return unknown("setting", name, known_names(chosen), list_all=False)
+        return unknown_setting(name, known_names(chosen))
     kinds = [kind for kind in known[name].owners if kind in REGISTRIES]
     what = f"{name}, a setting of {known[name].readers}"
     if kinds == ["memory"] and chosen.get("memory") is None:

@@ -41,6 +41,9 @@ a resumed run keeps it, but runs that differ in it alone are one experiment. ``n
 CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 """What a declaration can say of the values of a setting, besides their type."""
 
+ELSEWHERE = {"learning_rate": "lr", "batch_size": "batch", "buffer_size": "memory_size", "model": "backbone"}
+"""Settings by the names that other libraries have for them."""
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -191,11 +194,23 @@ def combine(base: type[O], *parts: type[Options]) -> type[O]:
     return create_model(base.__name__, __base__=bases, __module__=base.__module__)
 
 
+def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is no setting; it names the setting that other libraries call so, or the nearest.
+
+    >>> str(unknown_setting("learning_rate", ["lr", "crop_ratio"]))
+    "unknown setting 'learning_rate'; did you mean 'lr'?"
+    """
+    known = list(known)
+    if (ours := ELSEWHERE.get(name)) in known:
+        return ConfigError(f"unknown setting '{name}'; did you mean '{ours}'?")
+    return unknown("setting", name, known, list_all=False)
+
+
 def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
     """Refuse the first of these names that is no known setting."""
     for name in names:
         if name not in known:
-            raise unknown("setting", name, known, list_all=False)
+            raise unknown_setting(name, known)
 
 
 def validate(model: type[O], given: Mapping[str, Any], prefix: str = "") -> O:

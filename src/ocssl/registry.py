@@ -54,7 +54,7 @@ def unknown(kind: str, name: object, known: Iterable[str], list_all: bool = True
         return ConfigError(origin)
     known = list(known)
     lower = {each.lower(): each for each in known}  # papers write CLA-E and ER
-    near = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(name).lower(), lower, n=1)
     hint = f"; did you mean '{lower[near[0]]}'?" if near else ""
     if list_all:
         hint = f"{hint or '.'} Known: {', '.join(known)}"

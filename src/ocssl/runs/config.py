@@ -22,9 +22,8 @@ from ocssl.config import LearnerConfig, parse_learner
 from ocssl.data import catalog, streams
 from ocssl.errors import ConfigError
 from ocssl.evaluation import ProbeSchedule
-from ocssl.options import Declared, Options, combine, declared, default_of, marks, setting, validate
+from ocssl.options import Declared, Options, combine, declared, default_of, marks, setting, unknown_setting, validate
 from ocssl.plugins import Plugin, describe, name_plugins, recall
-from ocssl.registry import unknown
 from ocssl.results.result import Protocol
 
 BudgetName = Literal["high", "low"]
@@ -275,7 +274,7 @@ def _unknown(name: str, known: Mapping[str, Declared]) -> ConfigError:
     group, _, inner = name.partition(".")
     if inner and group == "probe" and group in known:  # the only group
         return ConfigError(f"'{name}' cannot be written with a dot here; write {group}: {{{inner}: …}}")
-    return unknown("setting", name, known, list_all=False)
+    return unknown_setting(name, known)
 
 
 def _refuse(name: str, stream: str, value: object) -> None:
