@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from torch import nn
 
-from ocssl import Learner
+from ocssl import Learner, plugins
 from ocssl.cli import app
 from ocssl.data.reader import Reader
 from ocssl.errors import ConfigError, DataError
 from ocssl.export import FrozenEncoder, of_learner, publish
 from ocssl.export.features import embed, encoder_digest
 from ocssl.live.sources import open_reader
+from ocssl.nn import register_backbone
+from ocssl.options import Options
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
 
@@ -256,6 +259,24 @@ def test_a_file_says_which_encoder_made_it_and_grows_by_what_is_new(
     other.facts["fit"] = "squash"
     embed(other, open_reader(str(mine)), path)  # another encoder: everything anew
     assert sum(seen) == grown.count
+
+
+def test_other_code_of_a_plugin_makes_all_features_anew(
+    frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @register_backbone("pooled")
+    class Pooled(nn.Sequential):
+        class Options(Options):
+            pass
+
+        def __init__(self, options: Options, image_size: int) -> None:
+            super().__init__(nn.Conv2d(3, 8, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    encoder = of_learner(Learner(backbone="pooled", image_size=8, hidden_dim=8, output_dim=8, device="cpu"))
+    kept = [embed(encoder, open_reader(str(frames)), tmp_path / "f.parquet").kept for _ in range(2)]
+    monkeypatch.setitem(plugins._digests, __name__, "of other code")
+    kept.append(embed(encoder, open_reader(str(frames)), tmp_path / "f.parquet").kept)
+    assert kept == [0, 23, 0]
 
 
 def test_features_that_another_program_stored_otherwise_are_made_again(

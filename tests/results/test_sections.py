@@ -139,6 +139,17 @@ def test_floors_count_for_runs_that_were_measured_like_them(few: Path, changed: 
     } == known
 
 
+def test_floors_of_other_images_do_not_count(few: Path) -> None:
+    for file in few.glob("*.json"):
+        rewrite(file, pixels={"test": "a"})
+    place = few / "floors.json"
+    place.write_text(floors_of(read_result(few / CLA_E.format(0))).to_json())
+    for digest, known in (("a", {0: 9.0}), ("b", {})):
+        rewrite(place, pixels={"test": digest})
+        (section,) = read_report(few).sections
+        assert section.floors[1].ours.final == known
+
+
 def test_rows_of_one_name_are_told_apart(report: Report) -> None:
     section = section_of(report, "low-simsiam")
     labels = [section.label(row) for row in section.rows]

@@ -95,6 +95,34 @@ def test_features_of_a_gpu_are_not_those_of_a_cpu(runs: list[Path]) -> None:
     assert _features_file(folder, splits, config) != on_cpu
 
 
+def test_features_of_other_code_of_a_plugin_are_kept_apart(ocssl: Command) -> None:
+    code = """from torch import nn
+from ocssl.nn import register_backbone
+from ocssl.options import Options
+
+
+@register_backbone("signed")
+class Signed(nn.Sequential):
+    class Options(Options):
+        pass
+
+    def __init__(self, options, image_size):
+        super().__init__(nn.Conv2d(3, 8, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, images):
+        return super().forward(1 * images)
+"""
+    (ocssl.folder / "mynet.py").write_text(code)
+    settings = SHORT | {"backbone": "signed", "strategy": "er", "evaluate": "final"}
+    assert ocssl("run", "-q", "--plugin", "mynet", "-o", "run", *as_options(settings))[0] == 0
+    cached = []
+    for text in (code, code, code.replace("1 *", "-1 *")):
+        (ocssl.folder / "mynet.py").write_text(text)
+        assert ocssl("probe", "run", "--plugin", "mynet", "-q")[0] == 0
+        cached.append(json.loads((ocssl.folder / "run" / "probes" / "shapes.json").read_text())["features_cached"])
+    assert cached == [False, True, False]
+
+
 def test_a_run_measured_with_several_crops_says_so(ocssl: Command, runs: list[Path]) -> None:
     settings = SHORT | {"strategy": "cla-e", "eval_crops": 10}
     code, out, err = ocssl("run", "-q", "-o", "crops", *as_options(settings))

@@ -239,7 +239,7 @@ def test_a_plot_without_matplotlib_names_the_extra(ocssl: Command) -> None:
         ),
         (["--stream", "iid", "--strategy", "cla-e"], "iid training has no strategy"),
         (["--normalize-first"], "set the protocol alone"),
-        (["--set", "experiences=30"], "18 classes cannot make 30 experiences"),
+        (["--set", "experiences=30"], "18 classes cannot make 30 experiences; set experiences to a number from 1"),
         (["--set", "stream_batch=300", "--set", "memory_size=300", "--batch", "400"], "use fewer experiences"),
         (["--samples-per-class", "5"], "holds out no image"),
         (["--init-from", "nowhere"], "there is no folder 'nowhere'"),

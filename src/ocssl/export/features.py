@@ -27,6 +27,7 @@ from ocssl.errors import ConfigError, DataError, OcsslError
 from ocssl.export.encoder import FrozenEncoder
 from ocssl.image_batch import check_batch
 from ocssl.imaging import BadImage, Pixels, file_stamp
+from ocssl.plugins import describe, modules_of
 
 PART = 4096  # images per part: what an interruption can cost
 MADE_FROM = "made-from.txt"
@@ -284,11 +285,13 @@ def check_features(path: Path, *, inputs: Iterable[str | Path] = (), force: bool
 
 
 def encoder_digest(encoder: FrozenEncoder) -> str:
-    """SHA-256 of everything that decides an encoder's features: its weights, and how images are prepared."""
+    """SHA-256 of what decides an encoder's features: weights, how images are prepared, and a plugin's code."""
     mean, std = encoder.mean.flatten().tolist(), encoder.std.flatten().tolist()
     digest = hashlib.sha256(repr((encoder.image_size, mean, std, encoder.fit, encoder.pixel_range)).encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    for plugin in describe(modules_of(f"backbone {encoder.facts.get('backbone')}", type(encoder.backbone).__mro__)):
+        digest.update(str(plugin.digest).encode())
     return digest.hexdigest()
 
 

@@ -246,9 +246,12 @@ class Result(BaseModel):
         Where the run's seed orders the samples, runs of different seeds differ in nothing else.
         """
         by_seed = self.seed != other.seed and all(one.config.get("sample_order") == "seed" for one in (self, other))
+        return self.same_pixels(other) and (by_seed or self.fingerprint == other.fingerprint)
+
+    def same_pixels(self, other: Result) -> bool:
+        """Whether two results are of the same images and labels, as far as they say."""
         ours, theirs = self.pixels or {}, other.pixels or {}
-        same_pixels = all(ours[split] == theirs[split] for split in ours.keys() & theirs.keys())
-        return same_pixels and (by_seed or self.fingerprint == other.fingerprint)
+        return all(ours[split] == theirs[split] for split in ours.keys() & theirs.keys())
 
     def to_json(self) -> str:
         """The content of the file."""

@@ -248,7 +248,8 @@ def _floor(store: Store, name: str, groups: Iterable[Group]) -> Group:
         return Group(floor=name)
     seeds = {run.result.seed for run in runs}
     more = [file for file in store.floors if file.result.seed in seeds and _measured_like(file.result, name) in alike]
-    return floor_group(name, [*runs, *more])
+    same = [file for file in more if all(file.result.same_pixels(run.result) for run in runs)]
+    return floor_group(name, [*runs, *same])
 
 
 def floor_group(name: str, files: Sequence[ResultFile]) -> Group:

@@ -141,11 +141,12 @@ def load_encoder(config: RunConfig, folder: RunFolder) -> Learner:
 
 
 def _features_file(folder: RunFolder, splits: Splits, config: RunConfig) -> Path:
-    """Its name changes with the encoder, the images measured on, their normalisation, their crops and the precision."""
+    """Its name changes with what features depend on: encoder, plugins, images, normalisation, crops, precision."""
     digest = hashlib.sha256(folder.encoder.read_bytes())
     settings, device = config.learner.to_dict(), splits.train.dataset.device.type  # which decides precision=auto
     known = [settings.get(name) for name in ("mean", "std", "precision")]
-    digest.update(repr([*known, config.full_precision, device, config.eval_crops]).encode())
+    code = [plugin.digest for plugin in config.plugins()]
+    digest.update(repr([*known, config.full_precision, device, config.eval_crops, *code]).encode())
     for subset in splits.subsets:
         images = subset.dataset.source
         digest.update((images.info.identity or images.digest()).encode())  # drawn images come from no files

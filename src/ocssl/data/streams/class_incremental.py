@@ -66,7 +66,8 @@ def class_incremental(
     else:
         classes = np.asarray(class_order, dtype=np.int64)
     if not 1 <= experiences <= len(classes):
-        raise ConfigError(f"{len(classes)} classes cannot make {experiences} experiences")
+        wrong = f"{len(classes)} classes cannot make {experiences} experiences"
+        raise ConfigError(f"{wrong}; set experiences to a number from 1 to {len(classes)}")
     groups = []
     for number, members in enumerate(np.array_split(classes, experiences)):
         group = samples[np.isin(values[samples], members)]

@@ -71,7 +71,8 @@ def ordered(
         raise ConfigError("an ordered stream takes either a count or keys or indices")
     order = index_array(indices, count) if keys is None else _sorted_by(np.asarray(keys), indices)
     if not 1 <= experiences <= max(len(order), 1):
-        raise ConfigError(f"{len(order)} samples cannot make {experiences} experiences")
+        wrong = f"{len(order)} samples cannot make {experiences} experiences"
+        raise ConfigError(f"{wrong}; set experiences to a number from 1 to {max(len(order), 1)}")
     return Stream.from_groups(np.array_split(order, experiences), stream_batch, last)
 
 
