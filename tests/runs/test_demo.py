@@ -77,6 +77,7 @@ def test_the_command_prints_a_table_and_leaves_a_figure(command, folder, results
     assert "A rehearsal: these numbers say nothing of the strategies." in out
     assert "Replay shows" not in out
     assert f"CLA-E, seed 4: 180 images, {cla.final:.1f} %" in err
+    assert err.count("180/180") == 3, "every bar ends at its end"
     assert len(max(out.splitlines()[6:], key=len)) < 100
     with Image.open(folder / "demo.png") as picture:
         assert picture.format == "PNG"

@@ -141,9 +141,9 @@ def _bars(jobs: Sequence[Job], images: int) -> Iterator[None]:
                     with suppress(CheckpointError, OSError):  # a run that is resumed cuts damaged metrics
                         new = RunFolder(job.folder).metrics.read()[shown[task] :]
                     shown[task] += len(new)
-                    for line in new:
+                    for line in (line for line in new if line["samples"]):  # floors, the last lines, have none
                         bars.update(task, completed=line["samples"])
-                        if line["kind"] == "probe" and line["samples"]:
+                        if line["kind"] == "probe":
                             bars.update(task, probe=f"probe {line['linear']:4.1f} %")
                             if not bars.console.is_terminal:
                                 bars.console.print(f"{job.name}: {line['samples']} images, {line['linear']:.1f} %")
